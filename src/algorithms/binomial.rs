@@ -45,15 +45,16 @@
 
 mod blocks;
 
+use super::tree::TreeNode;
 use crate::schedule::collective::Collective;
-use crate::schedule::{Schedule, Step, input, output, scratch};
+use crate::schedule::{Schedule, Step};
 use std::ops::Range;
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
     let node = |root| BinomialNode { world, root, place: (rank + world - root) % world };
     match collective {
         Collective::Broadcast { root } => Some(Schedule::new(1, node(root).broadcast())),
-        Collective::Reduce { root } => Some(Schedule::new(1, node(root).reduce())),
+        Collective::Reduce { root } => Some(Schedule::new(1, node(root).tree().reduce())),
         Collective::Gather { root } => Some(Schedule::new(world, node(root).gather())),
         Collective::Scatter { root } => Some(Schedule::new(world, node(root).scatter())),
         _ => None,
@@ -93,29 +94,15 @@ impl BinomialNode {
         (0..levels).map(move |level| self.place + (1 << level))
     }
 
-    fn broadcast(&self) -> Vec<Step> {
-        let first = if self.is_root() {
-            Step::Copy { from: input(0), into: output(0) }
-        } else {
-            Step::Recv { into: output(0), from: self.parent() }
-        };
-        let sends =
-            self.children().rev().map(|child| Step::Send { from: output(0), to: self.rank(child) });
-        std::iter::once(first).chain(sends).collect()
+    /// This rank's place in the tree, the nearest child first.
+    fn tree(&self) -> TreeNode {
+        let parent = (!self.is_root()).then(|| self.parent());
+        TreeNode { parent, children: self.children().map(|child| self.rank(child)).collect() }
     }
 
-    fn reduce(&self) -> Vec<Step> {
-        if self.children().next().is_none() {
-            return vec![Step::Send { from: input(0), to: self.parent() }];
-        }
-        let sum = if self.is_root() { output(0) } else { scratch(0) };
-        let mut steps = vec![Step::Copy { from: input(0), into: sum }];
-        steps.extend(
-            self.children().map(|child| Step::RecvReduce { into: sum, from: self.rank(child) }),
-        );
-        if !self.is_root() {
-            steps.push(Step::Send { from: sum, to: self.parent() });
-        }
-        steps
+    fn broadcast(&self) -> Vec<Step> {
+        let mut tree = self.tree();
+        tree.children.reverse();
+        tree.broadcast()
     }
 }

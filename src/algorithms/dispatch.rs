@@ -57,12 +57,7 @@ impl Algorithm {
             Self::Direct => direct::schedule(collective, world, rank),
             Self::Linear => linear::schedule(collective, world, rank),
             Self::Dissemination => Some(dissemination::barrier(world, rank)),
-            Self::Hierarchical => hierarchical::schedule(
-                collective,
-                &vec![0; world],
-                rank,
-                Levels::usual(collective, 1),
-            ),
+            Self::Hierarchical => self.schedule_on(collective, &vec![0; world], rank),
         }
     }
 

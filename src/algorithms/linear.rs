@@ -36,6 +36,7 @@
 //! operations in MPICH", IJHPCA 2005 (the baseline of each section).
 
 use super::steps::{fold_in_rank_order, others};
+use super::tree::TreeNode;
 use crate::schedule::collective::Collective;
 use crate::schedule::{Schedule, Step, input, output};
 
@@ -50,14 +51,11 @@ pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Opt
 }
 
 fn broadcast(world: usize, rank: usize, root: usize) -> Schedule {
-    if rank != root {
-        return Schedule::new(1, vec![Step::Recv { into: output(0), from: root }]);
-    }
-    let sends = others(world, root).map(|to| Step::Send { from: output(0), to });
-    Schedule::new(
-        1,
-        std::iter::once(Step::Copy { from: input(0), into: output(0) }).chain(sends).collect(),
-    )
+    let node = match rank == root {
+        true => TreeNode { parent: None, children: others(world, root).collect() },
+        false => TreeNode { parent: Some(root), children: Vec::new() },
+    };
+    Schedule::new(1, node.broadcast())
 }
 
 fn reduce(world: usize, rank: usize, root: usize) -> Schedule {

@@ -47,14 +47,15 @@
 //! **Why**: the fewest bytes a rank, for large vectors; a tree needs fewer steps for small ones.
 
 use super::scan;
+use super::tree::TreeNode;
 use crate::schedule::collective::Collective;
 use crate::schedule::{Schedule, Span, Step, input, output, scratch};
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
     let ring = RingPosition { world, rank };
     match collective {
-        Collective::Broadcast { root } => Some(ring.broadcast(root)),
-        Collective::Reduce { root } => Some(ring.reduce(root)),
+        Collective::Broadcast { root } => Some(Schedule::new(1, ring.chain(root).broadcast())),
+        Collective::Reduce { root } => Some(Schedule::new(1, ring.chain(root).reduce())),
         Collective::AllReduce => Some(ring.all_reduce()),
         Collective::AllGather => Some(ring.all_gather()),
         Collective::ReduceScatter => Some(ring.reduce_scatter()),
@@ -126,25 +127,10 @@ impl RingPosition {
         steps
     }
 
-    fn broadcast(&self, root: usize) -> Schedule {
-        let first = match self.rank == root {
-            true => Step::Copy { from: input(0), into: output(0) },
-            false => Step::Recv { into: output(0), from: self.left() },
-        };
-        let to = self.right();
-        let next = (to != root).then_some(Step::Send { from: output(0), to });
-        Schedule::new(1, std::iter::once(first).chain(next).collect())
-    }
-
-    fn reduce(&self, root: usize) -> Schedule {
-        let to = self.left();
-        if self.right() == root {
-            return Schedule::new(1, vec![Step::Send { from: input(0), to }]);
-        }
-        let sum = if self.rank == root { output(0) } else { scratch(0) };
-        let first = Step::Copy { from: input(0), into: sum };
-        let combine = Step::RecvReduce { into: sum, from: self.right() };
-        let next = (self.rank != root).then_some(Step::Send { from: sum, to });
-        Schedule::new(1, [first, combine].into_iter().chain(next).collect())
+    /// The place in the chain that begins at `root`: a tree in which no rank has two children.
+    fn chain(&self, root: usize) -> TreeNode {
+        let next = Some(self.right()).filter(|next| *next != root);
+        let parent = (self.rank != root).then(|| self.left());
+        TreeNode { parent, children: next.into_iter().collect() }
     }
 }

@@ -41,19 +41,21 @@ use crate::schedule::collective::Collective;
 use crate::schedule::{Schedule, Span, Step, input, output, scratch};
 
 pub(super) fn schedule(collective: Collective, world: usize, rank: usize) -> Option<Schedule> {
+    let node = |root| TreeNode::new(world, rank, root);
     let steps = match collective {
-        Collective::Broadcast { root } => broadcast(&TreeNode::new(world, rank, root)),
-        Collective::Reduce { root } => reduce(&TreeNode::new(world, rank, root)),
-        Collective::AllReduce => all_reduce(&TreeNode::new(world, rank, 0)),
+        Collective::Broadcast { root } => node(root).broadcast(),
+        Collective::Reduce { root } => node(root).reduce(),
+        Collective::AllReduce => node(0).all_reduce(),
         _ => return None,
     };
     Some(Schedule::new(1, steps))
 }
 
-/// A rank's place in the tree.
-struct TreeNode {
-    parent: Option<usize>,
-    children: Vec<usize>,
+/// A rank's place in a tree, of this algorithm or of another.
+pub(super) struct TreeNode {
+    pub(super) parent: Option<usize>,
+    /// In the order in which their sums are added, and in which they receive.
+    pub(super) children: Vec<usize>,
 }
 
 impl TreeNode {
@@ -93,29 +95,25 @@ impl TreeNode {
         steps
     }
 
-    /// The steps of the way down: the output is received from the parent, except at the root, and
-    /// sent to the children.
-    fn down(&self) -> impl Iterator<Item = Step> {
-        let receive = self.parent.map(|from| Step::Recv { into: output(0), from });
-        receive
-            .into_iter()
-            .chain(self.children.iter().map(|&to| Step::Send { from: output(0), to }))
+    /// The subtree's sum goes to the parent, or stays in the output of the root.
+    pub(super) fn reduce(&self) -> Vec<Step> {
+        self.up(if self.parent.is_none() { output(0) } else { scratch(0) })
     }
-}
 
-fn broadcast(node: &TreeNode) -> Vec<Step> {
-    let mine = node.parent.is_none().then_some(Step::Copy { from: input(0), into: output(0) });
-    mine.into_iter().chain(node.down()).collect()
-}
+    /// The output is received from the parent, or copied from the input at the root, and sent to
+    /// the children.
+    pub(super) fn broadcast(&self) -> Vec<Step> {
+        let own = Step::Copy { from: input(0), into: output(0) };
+        let first = self.parent.map_or(own, |from| Step::Recv { into: output(0), from });
+        let sends = self.children.iter().map(|&to| Step::Send { from: output(0), to });
+        std::iter::once(first).chain(sends).collect()
+    }
 
-fn reduce(node: &TreeNode) -> Vec<Step> {
-    node.up(if node.parent.is_none() { output(0) } else { scratch(0) })
-}
-
-fn all_reduce(node: &TreeNode) -> Vec<Step> {
-    let mut steps = node.up(output(0));
-    steps.extend(node.down());
-    steps
+    /// The root has the sum in its output already.
+    fn all_reduce(&self) -> Vec<Step> {
+        let down = self.broadcast().into_iter().skip(usize::from(self.parent.is_none()));
+        self.up(output(0)).into_iter().chain(down).collect()
+    }
 }
 
 #[cfg(test)]

@@ -15,9 +15,11 @@ use crate::control::transport::{Transport, VerbsOffer};
 use crate::execute::AnyStream;
 use crate::execute::messages::Connector;
 use crate::topology::StreamLinks;
+use crate::world::PortChoice;
 use crate::world::calls::{CallMismatch, GroupActivity, RankStatus};
-use crate::world::service::{Cause, Contribution, FailureKind, GroupId, GrownWorld, ServiceError};
-use crate::world::{PortChoice, RankSentence};
+use crate::world::service::{
+    Cause, Contribution, Diagnosis, FailureKind, GroupId, GrownWorld, ServiceError,
+};
 use maypole_kernels::mix;
 use maypole_transports::shm::Segment;
 use maypole_transports::{Alarm, Board};
@@ -27,15 +29,6 @@ use std::time::Instant;
 
 /// The result of a request to the control plane. Its errors number ranks as in the group.
 type Result<T, E = ServiceError> = std::result::Result<T, E>;
-
-/// The cause of a wait without end.
-#[derive(Debug)]
-pub(crate) struct Straggler {
-    /// The ranks' own reports.
-    pub(crate) report: RankSentence,
-    /// The rank of the world that blocks the others; `None` if no single one does.
-    pub(crate) culprit: Option<usize>,
-}
 
 /// The ranks that continue after others have died or left.
 #[derive(Debug)]
@@ -133,7 +126,7 @@ pub(crate) trait Control: Connector {
     fn compare(&self, peer: usize) -> Option<CallMismatch>;
 
     /// Diagnoses why `peer` is late, within a second.
-    fn locate(&self, peer: usize) -> Option<Straggler>;
+    fn locate(&self, peer: usize) -> Diagnosis;
 
     /// Fails the group on all ranks by `cause`, which has the world's numbers. Returns the first
     /// cause, with the group's numbers.

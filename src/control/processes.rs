@@ -1,7 +1,7 @@
 //! The control plane of ranks that are processes: the service of this process.
 
 use crate::control::transport::{NO_DEVICES, Transport, VerbsOffer};
-use crate::control::{Control, GroupMembership, Result, Straggler, SurvivingGroup, aborted};
+use crate::control::{Control, GroupMembership, Result, SurvivingGroup, aborted};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait, WaitWatcher};
 use crate::topology::StreamLinks;
@@ -9,7 +9,7 @@ use crate::topology::transport::RefusalReason;
 use crate::world::PortChoice;
 use crate::world::calls::{CallMismatch, RankStatus, WaitTarget};
 use crate::world::service::{
-    Cause, Contribution, DataPath, GroupId, Service, ServiceError, Survivors, at_once,
+    Cause, Contribution, DataPath, Diagnosis, GroupId, Service, ServiceError, Survivors, at_once,
 };
 use maypole_transports::ib::has_device_files;
 use maypole_transports::shm::Segment;
@@ -80,7 +80,7 @@ impl WaitWatcher for ProcessControl {
         if let Some(wait) = self.membership.activity.pending_wait() {
             self.ask_calls_if_due(wait.target, wait.step, wait.windows);
         }
-        self.service.left(self.members()[peer]).is_some() || self.membership.activity.has_left(peer)
+        self.service.has_left(self.members()[peer]) || self.membership.activity.has_left(peer)
     }
 
     fn note_wait(&self, wait: SlowWait) {
@@ -147,10 +147,9 @@ impl Control for ProcessControl {
         self.service.compare_calls(self.group(), peer)
     }
 
-    fn locate(&self, peer: usize) -> Option<Straggler> {
+    fn locate(&self, peer: usize) -> Diagnosis {
         self.await_next(WaitTarget::Rank(peer));
-        let found = self.service.ask_where(self.group(), self.members()[peer]);
-        Some(Straggler { report: found.sentence(), culprit: found.culprit() })
+        self.service.ask_where(self.group(), self.members()[peer])
     }
 
     fn fail(&self, cause: Cause) -> Cause {

@@ -6,7 +6,7 @@ mod waiting;
 
 use crate::control::links::{ONE_PROCESS, ThreadLinks};
 use crate::control::transport::{Transport, VerbsOffer};
-use crate::control::{Control, GroupMembership, Result, Straggler, SurvivingGroup, aborted};
+use crate::control::{Control, GroupMembership, Result, SurvivingGroup, aborted};
 use crate::execute::messages::Connector;
 use crate::execute::{AnyStream, SlowWait, WaitWatcher};
 use crate::topology::StreamLinks;
@@ -297,11 +297,10 @@ impl Control for ThreadControl {
         self.membership.activity.calls().compare(&theirs.calls())
     }
 
-    fn locate(&self, peer: usize) -> Option<Straggler> {
+    fn locate(&self, peer: usize) -> Diagnosis {
         self.membership.activity.wait(WaitTarget::Rank(peer), 0, (0, 1), turns::now());
         let ask = |rank, group| Ok(self.status_of(rank, Some(group)));
-        let found = Diagnosis::follow(self.group(), self.members()[peer], ask);
-        Some(Straggler { report: found.sentence(), culprit: found.culprit() })
+        Diagnosis::follow(self.group(), self.members()[peer], ask)
     }
 
     fn fail(&self, cause: Cause) -> Cause {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// [`Comm::abort_handle`](super::Comm::abort_handle).
 #[derive(Clone, Debug)]
 pub struct LocalAbortHandle {
-    words: Option<Arc<ReportWords>>,
+    pub(super) words: Option<Arc<ReportWords>>,
     inner: crate::comm::AbortHandle,
     aborted: Arc<AtomicBool>,
 }

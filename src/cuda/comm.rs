@@ -1,6 +1,7 @@
 //! One rank's membership in a group on GPUs, and how it is made.
 
 use super::abort::LocalAbortHandle;
+use super::agreed::Found;
 use super::courier::CourierThread;
 use super::options::CommOptions;
 use super::rank::{Connected, DeviceRank};
@@ -17,7 +18,6 @@ use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use crate::topology::DeviceLinks;
 use cudarc::driver::{CudaContext, CudaStream};
-use maypole_transports::cuda::ReportWords;
 use maypole_transports::turns::{self, poll_until};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -65,10 +65,9 @@ const PAUSE: Duration = Duration::from_micros(200);
 pub struct Comm {
     rank: usize,
     world: usize,
-    stream: Arc<CudaStream>,
-    /// Report whether the group has failed, without the lock of `inner`, which calls hold.
+    pub(super) stream: Arc<CudaStream>,
+    /// Reports whether the group has failed, without the lock of `inner`, which calls hold.
     witness: DeviceWitness,
-    words: Option<Arc<ReportWords>>,
     abort: LocalAbortHandle,
     host_reason: Option<String>,
     /// Set while a call was running: it counts from the next one on.
@@ -132,7 +131,7 @@ impl Comm {
     fn with_board(
         comm: Communicator,
         stream: Arc<CudaStream>,
-        connected: std::result::Result<Connected, String>,
+        connected: Found<Connected>,
     ) -> Result<Self> {
         let (number, world) = (comm.rank(), comm.world());
         let witness = || comm.engine.get().device_witness();
@@ -148,14 +147,13 @@ impl Comm {
         };
         let watch = words.as_ref().map(start).transpose();
         let _watch = watch.map_err(|error| rank.fail("cuda::Comm::new()", error.to_string()))?;
-        let abort = LocalAbortHandle::of(&rank, words.clone());
+        let abort = LocalAbortHandle::of(&rank, words);
         let (new_timeout, inner) = (Mutex::default(), Mutex::new(rank));
         Ok(Self {
             rank: number,
             world,
             stream,
             witness,
-            words,
             abort,
             host_reason,
             new_timeout,
@@ -221,10 +219,6 @@ impl Comm {
         Arc::clone(&self.stream)
     }
 
-    pub(super) fn stream_ref(&self) -> &CudaStream {
-        &self.stream
-    }
-
     /// Returns the context of the stream.
     pub fn context(&self) -> &Arc<CudaContext> {
         self.stream.context()
@@ -274,7 +268,7 @@ impl Comm {
     /// # Errors
     /// As [`synchronize`](Self::synchronize).
     pub fn check(&self) -> Result<()> {
-        let reports = self.words.as_ref().is_some_and(|words| words.report().is_some());
+        let reports = self.abort.words.as_ref().is_some_and(|words| words.report().is_some());
         if reports || self.witness.has_failed() { self.lock().check() } else { Ok(()) }
     }
 
@@ -353,7 +347,7 @@ impl Comm {
         let settings = &rank.comm.engine.get().settings;
         let operands = (kind, CallCount::Even(count));
         let call = CollectiveCall::new(settings, collective, operands, Reduction::NONE, false);
-        rank.algorithm(call)
+        Ok(rank.comm.engine.get().plan_on_device(call, &rank.machine)?.0.algorithm)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, DeviceRank> {

@@ -1,5 +1,6 @@
 //! How one rank exchanges messages: several at a time, in launches that fit on all ranks.
 
+use super::agreed::Found;
 use super::programs::load_aside;
 use super::rank::{Connected, DeviceRank, IS_CONNECTED};
 use crate::element::DataType;
@@ -73,7 +74,6 @@ impl DeviceRank {
         on: &Arc<CudaStream>,
         messages: &[DeviceMessage<'_>],
     ) -> Result<()> {
-        self.check_kernels()?;
         let on = self.entered(on, "send")?;
         let me = self.comm.rank();
         let (own, messages): (Vec<_>, Vec<_>) = messages.iter().partition(|it| it.peer == me);
@@ -106,11 +106,11 @@ impl DeviceRank {
         on: &CallStream<'_>,
         messages: &[(DeviceMessage<'_>, u32)],
         own: &[(Lent<'_>, Lent<'_>)],
-    ) -> std::result::Result<(), String> {
-        let kernel = self.byte_kernel().map_err(|error| error.to_string())?;
+    ) -> Found<()> {
+        let kernels = self.kernels(Self::byte_module()).map_err(|error| error.to_string())?;
         let patience = self.patience();
         let codes = messages.iter().map(|(it, _)| self.message_code(it, on.is_captured()));
-        let codes = codes.collect::<std::result::Result<Vec<_>, String>>()?;
+        let codes = codes.collect::<Found<Vec<_>>>()?;
         let calls = messages.iter().zip(&codes).map(|((message, number), code)| ProgramCall {
             room: if message.sends { Room::To(message.peer) } else { Room::From(message.peer) },
             code,
@@ -125,7 +125,8 @@ impl DeviceRank {
             },
         });
         let calls: Vec<ProgramCall<'_>> = calls.collect();
-        let started = self.board_mut().in_order(on, |board| board.launch(on, &kernel, &calls, own));
+        let Connected { board, .. } = self.connected.as_mut().expect(IS_CONNECTED);
+        let started = board.in_order(on, |board| board.launch(on, &kernels.walk, &calls, own));
         started.map_err(|error| error.to_string())
     }
 
@@ -134,18 +135,18 @@ impl DeviceRank {
         &mut self,
         message: &DeviceMessage<'_>,
         is_captured: bool,
-    ) -> std::result::Result<Arc<DeviceCode>, String> {
+    ) -> Found<Arc<DeviceCode>> {
         let key = message.key();
         let Self { connected, captured, .. } = self;
-        if let Some(code) = captured.message(key).filter(|_| is_captured) {
+        if let Some(code) = captured.messages.get(&key).filter(|_| is_captured) {
             return Ok(Arc::clone(code));
         }
         let connected = connected.as_mut().expect(IS_CONNECTED);
         let Connected { board, messages: known, aside, .. } = connected;
-        if let Some(code) = known.get(key) {
+        if let Some(code) = known.by_length.get(&key) {
             let code = Arc::clone(code);
             if is_captured {
-                captured.keep_message(key, &code);
+                captured.messages.insert(key, Arc::clone(&code));
             }
             return Ok(code);
         }
@@ -161,16 +162,14 @@ impl DeviceRank {
         }
         let _beside = BesideCapture::begin();
         let code = Arc::new(load_aside(aside, packed.bytes()).map_err(|it| it.to_string())?);
-        captured.keep_message(key, &code);
+        captured.messages.insert(key, Arc::clone(&code));
         Ok(code)
     }
 }
 
 /// The messages of a rank to itself: from where, and to where. Those that it sends and those that it
 /// receives match by their order.
-fn matched<'a>(
-    own: &[DeviceMessage<'a>],
-) -> std::result::Result<Vec<(Lent<'a>, Lent<'a>)>, String> {
+fn matched<'a>(own: &[DeviceMessage<'a>]) -> Found<Vec<(Lent<'a>, Lent<'a>)>> {
     let of = |sends| own.iter().filter(move |it| it.sends == sends);
     if of(true).count() != of(false).count() {
         let (sent, received) = (of(true).count(), of(false).count());

@@ -74,13 +74,3 @@ fn pending(
     let made = PendingSlots::new(stream, shapes, (comm.rank(), &hosts));
     made.map_err(|error| error.to_string())
 }
-
-/// Where mailboxes are if slots are in the memory of the GPUs, which is so `because` of the hosts.
-pub(super) fn described(because: &str) -> String {
-    format!("{because}; publications are in the memory of the GPUs (GPUDirect)")
-}
-
-/// The same without them.
-pub(super) fn refused(because: &str, why: &str) -> String {
-    format!("{because}; publications, too, as GPUDirect is not possible: {why}")
-}

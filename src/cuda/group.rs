@@ -2,12 +2,12 @@
 
 use super::comm::Comm;
 use super::exchange::DeviceMessage;
-use super::lent_call::LentCall;
+use super::programs::LentCall;
 use crate::element::{Element, ReduceOp};
 use crate::error::{Error, Result};
 use crate::schedule::collective::Collective;
 use cudarc::driver::{CudaView, CudaViewMut, SyncOnDrop};
-use maypole_transports::cuda::{ForeignBuffer, Lent};
+use maypole_transports::cuda::Lent;
 
 /// Messages that a rank starts together, so that none of them waits for another one, and
 /// collectives: see [`Comm::group`]. They start when this is [ended](Self::end) or dropped. If they
@@ -73,7 +73,7 @@ impl<'g> Group<'g> {
     /// needs its other end in the same group, which [`end`](Self::end) checks.
     pub fn send<'s: 'g, T: Element>(&mut self, data: CudaView<'s, T>, peer: i32) -> Result<()> {
         let peer = self.peer("send", peer)?;
-        let data = self.read("send", data)?;
+        let data = self.keep("send", Lent::of_view(data, &self.comm.stream))?;
         let kind = T::DATA_TYPE;
         self.messages.push(DeviceMessage { peer, sends: true, data, kind });
         Ok(())
@@ -85,7 +85,7 @@ impl<'g> Group<'g> {
     /// As [`send`](Self::send).
     pub fn recv<'r: 'g, T: Element>(&mut self, data: CudaViewMut<'r, T>, peer: i32) -> Result<()> {
         let peer = self.peer("recv", peer)?;
-        let data = self.written("recv", data)?;
+        let data = self.keep("recv", Lent::of_view_mut(data, &self.comm.stream))?;
         let kind = T::DATA_TYPE;
         self.messages.push(DeviceMessage { peer, sends: false, data, kind });
         Ok(())
@@ -113,42 +113,30 @@ impl<'g> Group<'g> {
         let ready = self.calls.iter().map(|call| self.comm.ready(&stream, *call));
         let ready = ready.collect::<Result<Vec<_>>>()?;
         for (nth, call) in ready.iter().enumerate() {
-            let started = self.comm.start(&stream, call);
-            started.inspect_err(|error| self.fail_after(nth, error))?;
+            let started = self.comm.start_on(&stream, call);
+            started.inspect_err(|error| self.fail_if(nth > 0, error))?;
         }
         let exchanged = match self.messages[..] {
             [] => Ok(()),
             _ => self.comm.exchange_on(&stream, &self.messages),
         };
-        exchanged.inspect_err(|error| self.fail_after(self.calls.len(), error))
+        exchanged.inspect_err(|error| self.fail_if(!self.calls.is_empty(), error))
     }
 
-    /// The group stops after `started` calls. If `started` is not zero, this rank has done a part
-    /// of the group, so it cannot continue, even if the call was only refused.
-    fn fail_after(&self, started: usize, error: &Error) {
-        if started > 0 && error.is_harmless() {
+    /// The group ends with `error`. If it `must` fail the communicator, because this rank has done a part
+    /// of the group or nobody receives the error, even a call that was only refused does.
+    fn fail_if(&self, must: bool, error: &Error) {
+        if must && error.is_harmless() {
             let _ = self.comm.lock().fail("a group of calls", error.to_string());
         }
-    }
-
-    fn read<T>(&mut self, operation: &'static str, view: CudaView<'g, T>) -> Result<Lent<'g>> {
-        self.keep(operation, Lent::of_view(view, self.comm.stream_ref()))
-    }
-
-    fn written<T>(
-        &mut self,
-        operation: &'static str,
-        view: CudaViewMut<'g, T>,
-    ) -> Result<Lent<'g>> {
-        self.keep(operation, Lent::of_view_mut(view, self.comm.stream_ref()))
     }
 
     fn keep(
         &mut self,
         operation: &'static str,
-        lent: std::result::Result<(Lent<'g>, SyncOnDrop<'g>), ForeignBuffer>,
+        lent: std::result::Result<(Lent<'g>, SyncOnDrop<'g>), String>,
     ) -> Result<Lent<'g>> {
-        let lent = lent.map_err(|why| self.comm.invalid(operation, why.to_string()));
+        let lent = lent.map_err(|why| self.comm.invalid(operation, why));
         let (lent, guard) = self.noted(lent)?;
         self.guards.push(guard);
         Ok(lent)
@@ -173,11 +161,12 @@ impl<'g> Group<'g> {
         receive: Option<CudaViewMut<'g, T>>,
         op: ReduceOp,
     ) -> Result<()> {
-        let name = collective.name();
+        let (name, stream) = (collective.name(), &*self.comm.stream);
         let [reads, writes] = self.comm.uses(collective);
-        let input = send.filter(|_| reads).map(|send| self.read(name, send)).transpose()?;
-        let output = receive.filter(|_| writes).map(|it| self.written(name, it)).transpose()?;
-        let (input, output) = (input.unwrap_or(Lent::EMPTY), output.unwrap_or(Lent::EMPTY));
+        let input = send.filter(|_| reads).map(|it| Lent::of_view(it, stream));
+        let input = input.map_or(Ok(Lent::EMPTY), |lent| self.keep(name, lent))?;
+        let output = receive.filter(|_| writes).map(|it| Lent::of_view_mut(it, stream));
+        let output = output.map_or(Ok(Lent::EMPTY), |lent| self.keep(name, lent))?;
         let call = self.comm.lent_call(collective, (T::DATA_TYPE, op), Some(input), output);
         let call = self.noted(call)?;
         self.calls.push(call);
@@ -191,7 +180,8 @@ impl<'g> Group<'g> {
         data: CudaViewMut<'g, T>,
         op: ReduceOp,
     ) -> Result<()> {
-        let data = self.written(collective.name(), data)?;
+        let data = Lent::of_view_mut(data, &self.comm.stream);
+        let data = self.keep(collective.name(), data)?;
         let call = self.comm.lent_call(collective, (T::DATA_TYPE, op), None, data);
         let call = self.noted(call)?;
         self.calls.push(call);
@@ -204,18 +194,13 @@ impl Drop for Group<'_> {
     /// of it exists: [`Comm::check`] and the next call return it. A call that was refused has
     /// returned its error.
     fn drop(&mut self) {
-        let fail = |why: String| drop(self.comm.lock().fail("a group of calls", why));
-        if self.has_ended || (self.is_refused && !std::thread::panicking()) {
-            return;
-        }
-        if std::thread::panicking() {
-            return fail("the thread panicked before the end of the group".to_owned());
-        }
-        let comm = self.comm;
-        if let Err(error) = self.start()
-            && error.is_harmless()
+        if std::thread::panicking() && !self.has_ended {
+            let why = "the thread panicked before the end of the group".to_owned();
+            let _ = self.comm.lock().fail("a group of calls", why);
+        } else if !self.is_refused
+            && let Err(error) = self.start()
         {
-            let _ = comm.lock().fail("a group of calls", error.to_string());
+            self.fail_if(true, &error);
         }
     }
 }

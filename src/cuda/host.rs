@@ -1,13 +1,13 @@
 //! Calls on GPUs that do not reach one another, through the memory of the host.
 
 use super::exchange::DeviceMessage;
+use super::programs::LentCall;
 use super::rank::DeviceRank;
 use crate::comm::api::arguments::slices::{AnySlice, AnySliceMut};
 use crate::element::ReduceOp;
-use crate::engine::calls::call::CollectiveCall;
 use crate::error::Result;
 use maypole_kernels::{ViewMut, divide};
-use maypole_transports::cuda::{CallStream, DeviceError, Lent, copies};
+use maypole_transports::cuda::{CallStream, Lent, copies};
 
 /// The tag of messages between GPUs.
 const TAG: u32 = 0;
@@ -17,11 +17,9 @@ impl DeviceRank {
     pub(super) fn call_through_host(
         &mut self,
         on: &CallStream<'_>,
-        call: CollectiveCall,
-        op: ReduceOp,
-        input: Lent<'_>,
-        output: Lent<'_>,
+        lent: &LentCall<'_>,
     ) -> Result<()> {
+        let LentCall { call, op, input, output, .. } = *lent;
         let name = call.to_string();
         // A barrier orders the work of the streams, and has no bytes that would wait for it.
         self.await_stream(on, &name)?;
@@ -68,8 +66,7 @@ impl DeviceRank {
             Ok(())
         })?;
         for (message, buffer) in messages.iter().zip(&buffers).filter(|(it, _)| !it.sends) {
-            let done: std::result::Result<(), DeviceError> =
-                copies::write(on.stream(), message.data, buffer);
+            let done = copies::write(on.stream(), message.data, buffer);
             done.map_err(|error| self.fail(&name, error.to_string()))?;
         }
         Ok(())

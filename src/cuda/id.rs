@@ -18,7 +18,7 @@ use std::time::Duration;
 /// It contains the address of rank 0 and a key, so it is as secret as a password.
 #[derive(Clone, Copy)]
 pub struct Id {
-    internal: [c_char; 128],
+    pub(super) bytes: [u8; 128],
 }
 
 /// Bytes of the key, of the job's name, and of the address.
@@ -63,7 +63,7 @@ impl Id {
         random::fill(&mut bytes[..KEY + JOB])
             .map_err(|error| Error::unjoined(format!("no random numbers for a key: {error}")))?;
         bytes[KEY + JOB..][..address.len()].copy_from_slice(address.as_bytes());
-        Ok(Self::from_bytes(bytes))
+        Ok(Self { bytes })
     }
 
     /// Makes the name that every process makes of `address`, so that nothing has to be passed on: host
@@ -91,7 +91,7 @@ impl Id {
             part.copy_from_slice(&word.to_le_bytes());
         }
         bytes[KEY + JOB..][..address.len()].copy_from_slice(address.as_bytes());
-        Ok(Self::from_bytes(bytes))
+        Ok(Self { bytes })
     }
 
     /// Makes the name of a group of some ranks of this one: equal on all of them if they pass equal
@@ -106,7 +106,7 @@ impl Id {
     /// ```
     #[must_use]
     pub fn derived(&self, words: &[u64]) -> Self {
-        let mut bytes = self.to_bytes();
+        let mut bytes = self.bytes;
         let said: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let said = [&bytes[KEY..KEY + JOB], &said].concat();
         for (word, part) in bytes[KEY..KEY + JOB].chunks_exact_mut(8).enumerate() {
@@ -117,7 +117,7 @@ impl Id {
             bytes[KEY + JOB..].fill(0);
             bytes[KEY + JOB..][..host.len()].copy_from_slice(host.as_bytes());
         }
-        Self::from_bytes(bytes)
+        Self { bytes }
     }
 
     /// Connects to the other ranks without GPUs, for exchanges if the GPUs cannot be used together.
@@ -145,8 +145,7 @@ impl Id {
 
     /// The host in a fixed name.
     fn fixed_host(&self) -> Option<String> {
-        let bytes = self.to_bytes();
-        let (host, port) = split_port(address(&bytes)?);
+        let (host, port) = split_port(address(&self.bytes)?);
         port.map(|_| host.to_owned())
     }
 
@@ -166,13 +165,13 @@ impl Id {
     /// [`Error::Join`] if the ranks do not find one another.
     pub fn agreed(&self, rank: usize, world: usize, options: &CommOptions) -> Result<Self> {
         let Some(host) = self.fixed_host() else { return Ok(*self) };
-        let mut own = Self::at(&host)?.to_bytes();
+        let mut own = Self::at(&host)?;
         if world > 1 {
             let mut ranks = self.join_in_turn(rank, world, options)?;
-            ranks.broadcast(&mut own, 0)?;
+            ranks.broadcast(&mut own.bytes, 0)?;
             ranks.close()?;
         }
-        Ok(Self::from_bytes(own))
+        Ok(own)
     }
 
     /// As [`join`](Self::join), after ranks that make another group at the same address.
@@ -214,27 +213,18 @@ impl Id {
 
     /// The name in these bytes, which another rank has passed on.
     pub fn uninit(internal: [c_char; 128]) -> Self {
-        Self { internal }
+        Self { bytes: bytemuck::cast(internal) }
     }
 
     /// The bytes to pass on.
     pub fn internal(&self) -> &[c_char; 128] {
-        &self.internal
-    }
-
-    pub(super) fn to_bytes(self) -> [u8; 128] {
-        self.internal.map(|byte| byte as u8)
-    }
-
-    pub(super) fn from_bytes(bytes: [u8; 128]) -> Self {
-        Self { internal: bytes.map(|byte| byte as c_char) }
+        bytemuck::cast_ref(&self.bytes)
     }
 
     fn configuration(&self, rank: usize, world: usize) -> Result<JoinConfig> {
-        let bytes = self.to_bytes();
         let unknown = || Error::wrong_setting("the id of the group is not one that Id::new made");
-        let address = address(&bytes).ok_or_else(unknown)?;
-        let (key, job) = bytes[..KEY + JOB].split_at(KEY);
+        let address = address(&self.bytes).ok_or_else(unknown)?;
+        let (key, job) = self.bytes[..KEY + JOB].split_at(KEY);
         let job: String = job.iter().map(|byte| format!("{byte:02x}")).collect();
         let named = JoinConfig::new(rank, world, address);
         let ports = split_port(address).1.map(|_| named.ports.clone());

@@ -8,7 +8,7 @@
 use super::comm::Comm;
 use super::rank::{Connected, DeviceRank};
 use crate::error::Result;
-use maypole_transports::cuda::{BesideCapture, DeviceBoard, LeftMemory};
+use maypole_transports::cuda::{BesideCapture, LeftMemory};
 use maypole_transports::turns::{self, poll_until};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -54,8 +54,7 @@ impl Comm {
     /// ```
     pub fn leave(self, limit: Duration) {
         let left = self.into_rank().stop();
-        let is_unused = || left.is_unused().then_some(());
-        let _ = poll_until(turns::now() + limit, ABORT_PAUSE, is_unused);
+        comes_true(limit, || left.is_unused());
         left.free();
     }
 }
@@ -63,26 +62,26 @@ impl Comm {
 /// How long a rank that has aborted waits for its kernels, which abort, too. Work of the program
 /// may delay their streams.
 const ABORT_LIMIT: Duration = Duration::from_secs(2);
-const ABORT_PAUSE: Duration = Duration::from_millis(1);
 /// How long a rank that closes a group waits until its memory is free, once all ranks have left: calls of
 /// other groups may run on the GPU.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+/// The time between two looks in such a wait.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// How long a rank that leaves waits until hosts have received its last publications. Their couriers receive
 /// at any time, so it takes longer only where a process is stopped, or the network is cut.
 const LAST_WORDS: Duration = Duration::from_secs(60);
 
-fn ends_soon(board: &DeviceBoard) -> bool {
-    let until = turns::now() + ABORT_LIMIT;
-    poll_until(until, ABORT_PAUSE, || board.is_drained().then_some(())).is_some()
+/// Waits until `done`, for at most `limit`. Returns whether it is.
+fn comes_true(limit: Duration, done: impl Fn() -> bool) -> bool {
+    poll_until(turns::now() + limit, PAUSE, || done().then_some(())).is_some()
 }
 
 impl DeviceRank {
     fn close(mut self) -> Result<()> {
         let left = self.stop();
         self.comm.agree_on("close() of a cuda::Comm", &())?;
-        let until = turns::now() + CLOSE_LIMIT;
-        let _ = poll_until(until, ABORT_PAUSE, || left.is_unused().then_some(()));
+        comes_true(CLOSE_LIMIT, || left.is_unused());
         left.free();
         Ok(())
     }
@@ -98,7 +97,7 @@ impl DeviceRank {
         }
         let _beside = BesideCapture::begin();
         let has_ended = match self.aborted.load(Ordering::Acquire) {
-            true => ends_soon(&connected.board),
+            true => comes_true(ABORT_LIMIT, || connected.board.is_drained()),
             false => {
                 connected.board.drain();
                 true

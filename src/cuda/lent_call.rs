@@ -1,7 +1,7 @@
 //! The one path from the buffers of a collective to its call.
 
 use super::comm::Comm;
-use super::programs::Prepared;
+use super::programs::{LentCall, StartableCall};
 use crate::comm::api::arguments::operation::OpKind;
 use crate::element::{DataType, Element, ReduceOp};
 use crate::engine::calls::call::{CollectiveCall, used_parts};
@@ -11,29 +11,6 @@ use crate::schedule::collective::{Collective, HeldChunks};
 use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
 use maypole_transports::cuda::{Lent, lend, lend_mut};
 use std::sync::Arc;
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LentCall<'a> {
-    call: CollectiveCall,
-    op: ReduceOp,
-    /// The factor of a sum of products, if it is not in `op`.
-    pub(super) factor: Option<Lent<'a>>,
-    input: Lent<'a>,
-    output: Lent<'a>,
-}
-
-/// A call that can be started without a wait: see [`Comm::make_ready`].
-pub struct StartableCall<'a> {
-    lent: LentCall<'a>,
-    /// `None`: its bytes go through the host.
-    prepared: Option<Arc<Prepared>>,
-}
-
-impl std::fmt::Debug for StartableCall<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "StartableCall({})", self.lent.call)
-    }
-}
 
 /// The number of a root that is passed as NCCL has it.
 pub(super) fn number(root: i32) -> usize {
@@ -49,7 +26,7 @@ impl Comm {
         receive: Option<&mut impl DevicePtrMut<T>>,
         op: ReduceOp,
     ) -> Result<()> {
-        let (stream, name) = (self.stream_ref(), collective.name());
+        let (stream, name) = (&*self.stream, collective.name());
         let [reads, writes] = self.uses(collective);
         let send = send.filter(|_| reads).map(|send| self.read(name, send, stream));
         let receive = receive.filter(|_| writes).map(|it| self.written(name, it, stream));
@@ -67,7 +44,7 @@ impl Comm {
         data: &mut impl DevicePtrMut<T>,
         op: ReduceOp,
     ) -> Result<()> {
-        let (data, _guard) = self.written(collective.name(), data, self.stream_ref())?;
+        let (data, _guard) = self.written(collective.name(), data, &self.stream)?;
         let call = self.lent_call(collective, (T::DATA_TYPE, op), None, data)?;
         self.issue(&self.stream(), &call)
     }
@@ -111,25 +88,17 @@ impl Comm {
         on: &Arc<CudaStream>,
         lent: LentCall<'a>,
     ) -> Result<StartableCall<'a>> {
-        let LentCall { call, op, factor, input, output } = lent;
-        if !call.in_place && input.overlaps(&output) {
+        if !lent.call.in_place && lent.input.overlaps(&lent.output) {
             let why = "input and output overlap: use the call in place".to_owned();
-            return Err(self.invalid(call.collective.name(), why));
+            return Err(self.invalid(lent.call.collective.name(), why));
         }
-        let prepared = self.lock().make_ready(on, call, (op, factor))?;
+        let prepared = self.lock().make_ready(on, &lent)?;
         Ok(StartableCall { lent, prepared })
-    }
-
-    /// Starts a call on the stream that it was made ready on.
-    pub(super) fn start(&self, on: &Arc<CudaStream>, call: &StartableCall<'_>) -> Result<()> {
-        let StartableCall { lent: LentCall { call, op, factor, input, output }, prepared } = call;
-        let what = (*call, prepared.as_deref());
-        self.lock().start_ready(on, what, (*op, *factor), (*input, *output))
     }
 
     /// Starts `call` on the stream `on`.
     pub(super) fn issue(&self, on: &Arc<CudaStream>, call: &LentCall<'_>) -> Result<()> {
-        self.start(on, &self.ready(on, *call)?)
+        self.start_on(on, &self.ready(on, *call)?)
     }
 
     /// Lends a buffer that `operation` reads.
@@ -139,7 +108,7 @@ impl Comm {
         buffer: &'a impl DevicePtr<T>,
         stream: &'a CudaStream,
     ) -> Result<(Lent<'a>, SyncOnDrop<'a>)> {
-        lend(buffer, stream).map_err(|why| self.invalid(operation, why.to_string()))
+        lend(buffer, stream).map_err(|why| self.invalid(operation, why))
     }
 
     /// Lends a buffer that `operation` writes.
@@ -149,7 +118,7 @@ impl Comm {
         buffer: &'a mut impl DevicePtrMut<T>,
         stream: &'a CudaStream,
     ) -> Result<(Lent<'a>, SyncOnDrop<'a>)> {
-        lend_mut(buffer, stream).map_err(|why| self.invalid(operation, why.to_string()))
+        lend_mut(buffer, stream).map_err(|why| self.invalid(operation, why))
     }
 
     fn own_block<'a>(&self, whole: Lent<'a>) -> Lent<'a> {

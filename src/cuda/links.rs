@@ -14,7 +14,9 @@ use crate::topology::{DeviceLinks, PathClass, detect};
 use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{CudaContext, DriverError};
-use maypole_transports::cuda::{ProcessName, ReservedBlocks, uuid_of};
+use maypole_kernels::cuda::uuid_of;
+use maypole_transports::cuda::{ProcessName, ReservedBlocks};
+use maypole_transports::random;
 use std::sync::OnceLock;
 
 /// A rank's announcement of its GPU, before mailboxes are made.
@@ -35,7 +37,8 @@ pub(super) struct Introduction {
     pub(super) wanted: u32,
     /// Domain, bus and device of its PCI address.
     address: [u32; 3],
-    _padding: u32,
+    /// A random number: that of rank 0 is the group's.
+    pub(super) number: u32,
 }
 
 impl Introduction {
@@ -62,7 +65,7 @@ impl Introduction {
                 number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?,
                 number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?,
             ],
-            _padding: 0,
+            number: random::bytes().map_or(0, u32::from_le_bytes),
         })
     }
 
@@ -184,7 +187,7 @@ mod tests {
             wanted: 0,
             process: ProcessName::current(),
             address: [0, bus, 0],
-            _padding: 0,
+            number: 0,
         }
     }
 

@@ -13,13 +13,16 @@ use std::time::Duration;
 /// How long a module waits for the kernels of other groups to end. Then the driver decides.
 const LONGEST: Duration = Duration::from_secs(10);
 
+/// The result of work on a GPU.
+pub(super) type OnGpu<T> = Result<T, CudaError>;
+
 /// The kernels of calls in `module`.
-pub(super) fn walks(context: &Arc<CudaContext>, module: &str) -> Result<WalkKernels, CudaError> {
+pub(super) fn walks(context: &Arc<CudaContext>, module: &str) -> OnGpu<WalkKernels> {
     loaded(context, module, || WalkKernels::load(context, module))
 }
 
 /// The kernels of products and quotients of elements of `kind`.
-pub(super) fn maps(context: &Arc<CudaContext>, kind: DataType) -> Result<MapKernels, CudaError> {
+pub(super) fn maps(context: &Arc<CudaContext>, kind: DataType) -> OnGpu<MapKernels> {
     let module = format!("map_{}", kind.name());
     loaded(context, &module, || MapKernels::load(context, kind))
 }
@@ -27,8 +30,8 @@ pub(super) fn maps(context: &Arc<CudaContext>, kind: DataType) -> Result<MapKern
 fn loaded<T>(
     context: &Arc<CudaContext>,
     module: &str,
-    load: impl FnOnce() -> Result<T, CudaError>,
-) -> Result<T, CudaError> {
+    load: impl FnOnce() -> OnGpu<T>,
+) -> OnGpu<T> {
     let _beside = BesideCapture::begin();
     // Another thread may load the module meanwhile, and its call may already wait for this one.
     let is_loaded = || MODULES.is_loaded(context, module);

@@ -1,16 +1,19 @@
 //! How a call gets its program on the GPU.
 
+use super::agreed::Found;
 use super::forms::one_hop_forms;
+use super::load::OnGpu;
 use super::plan;
 use super::programs::{Prepared, Way, load_aside};
-use super::rank::{DeviceRank, IS_CONNECTED, Made};
+use super::rank::{DeviceRank, IS_CONNECTED};
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::device::DeviceLowered;
 use crate::error::Result;
 use crate::lower::DeviceProgram;
 use crate::tuner::Plan;
 use cudarc::driver::CudaStream;
-use maypole_transports::cuda::{BesideCapture, ContextWork, DeviceCode, DeviceError};
+use maypole_kernels::cuda::CudaError;
+use maypole_transports::cuda::{BesideCapture, ContextWork, DeviceCode};
 use std::sync::Arc;
 
 impl DeviceRank {
@@ -20,14 +23,14 @@ impl DeviceRank {
         call: CollectiveCall,
         is_captured: bool,
     ) -> Result<Arc<Prepared>> {
-        if let Some(program) = self.captured.call(&call).filter(|_| is_captured) {
+        if let Some(program) = self.captured.calls.get(&call).filter(|_| is_captured) {
             return Ok(Arc::clone(program));
         }
         let key = CollectiveCall { in_place: false, ..call };
         if let Some(programs) = self.programs.get(&key) {
             let prepared = Arc::clone(&programs[usize::from(call.in_place)]);
             if is_captured {
-                self.captured.keep_call(call, &prepared);
+                self.captured.calls.insert(call, Arc::clone(&prepared));
             }
             return Ok(prepared);
         }
@@ -35,7 +38,7 @@ impl DeviceRank {
         let _beside = BesideCapture::begin();
         if is_captured {
             let prepared = Arc::new(self.prepare(call, true)?);
-            self.captured.keep_call(call, &prepared);
+            self.captured.calls.insert(call, Arc::clone(&prepared));
             return Ok(prepared);
         }
         let apart = Arc::new(self.prepare(key, false)?);
@@ -60,8 +63,8 @@ impl DeviceRank {
         plan: Plan,
         longest: usize,
         is_captured: bool,
-    ) -> Made<Prepared> {
-        let said = |error: DeviceError| error.to_string();
+    ) -> Found<Prepared> {
+        let said = |error: CudaError| error.to_string();
         let (rank, world) = (self.comm.rank(), self.comm.world());
         if call.output_divisor(rank, world).is_some() || call.scales(world) {
             self.map(call.kind).map_err(said)?;
@@ -132,8 +135,8 @@ impl DeviceRank {
         &mut self,
         lowered: &DeviceLowered,
         call: CollectiveCall,
-        work: impl FnOnce(&Arc<CudaStream>) -> std::result::Result<T, DeviceError>,
-    ) -> std::result::Result<T, DeviceError> {
+        work: impl FnOnce(&Arc<CudaStream>) -> OnGpu<T>,
+    ) -> OnGpu<T> {
         let stages = lowered.stages_input || call.stages_scaled(self.comm.world());
         let staged = if stages { lowered.input } else { 0 };
         let Self { connected, programs, scratch, staging, stream, .. } = self;
@@ -146,7 +149,7 @@ impl DeviceRank {
         connected.as_mut().expect(IS_CONNECTED).board.at_home(|| {
             for (memory, bytes) in [(scratch, lowered.scratch), (staging, staged)] {
                 if !memory.has(bytes) {
-                    programs.drop_later(memory.take());
+                    programs.outgrown.push(memory.take());
                     memory.grow(bytes)?;
                 }
             }

@@ -12,12 +12,12 @@ use crate::comm::Communicator;
 use crate::engine::Engine;
 use crate::lower::{BufferPlaces, DeviceProgram};
 use cudarc::driver::CudaStream;
-use maypole_kernels::cuda::WalkKernels;
+use maypole_kernels::cuda::{CudaError, WalkKernels};
 use maypole_kernels::mix;
 use maypole_kernels::packed::ShortProgram;
 use maypole_transports::cuda::{
-    CallStream, DeviceBoard, DeviceCall, DeviceCode, DeviceError, DeviceScratch, Lent, ProgramCall,
-    Reason, Room, copies,
+    CallStream, DeviceBoard, DeviceCall, DeviceCode, DeviceScratch, Lent, ProgramCall, Reason,
+    Room, copies,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,14 +50,13 @@ impl ReachProbe {
         me: usize,
         board: &DeviceBoard,
         aside: &CudaStream,
-    ) -> Result<Option<Self>, DeviceError> {
+    ) -> Result<Option<Self>, CudaError> {
         let world = all.len();
         if all.iter().all(|other| other.is_beside(&all[me])) {
             return Ok(None);
         }
         // A context's first stream waits for all its work in cudarc, a fork for that of `aside`.
-        let stream =
-            aside.fork().map_err(maypole_kernels::cuda::CudaError::of("making a stream"))?;
+        let stream = aside.fork().map_err(CudaError::of("making a stream"))?;
         let scratch = |bytes| {
             let mut scratch = DeviceScratch::new(&stream);
             scratch.grow(bytes).map(|()| scratch)
@@ -129,7 +128,7 @@ impl ReachProbe {
         world: usize,
         board: &mut DeviceBoard,
         kernels: &WalkKernels,
-    ) -> Result<Vec<bool>, DeviceError> {
+    ) -> Result<Vec<bool>, CudaError> {
         let on = CallStream::new(&self.stream)?;
         board.in_order(&on, |board| {
             let [output, pushed] = self.outputs.each_ref().map(DeviceScratch::lend);

@@ -1,14 +1,13 @@
 //! Programs in the memory of a GPU, and those that graphs keep.
 
+use crate::element::ReduceOp;
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::calls::recent::RecentlyUsed;
 use crate::engine::device::DeviceLowered;
 use cudarc::driver::{CudaFunction, CudaStream};
 use maypole_kernels::cuda::CudaError;
 use maypole_kernels::packed::ShortProgram;
-use maypole_transports::cuda::{
-    BesideCapture, CodeShelf, DeviceCode, DeviceError, DeviceScratch, Lent, Room,
-};
+use maypole_transports::cuda::{BesideCapture, CodeShelf, DeviceCode, DeviceScratch, Lent, Room};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -16,6 +15,30 @@ pub(super) struct Prepared {
     pub(super) lowered: DeviceLowered,
     pub(super) kernel: CudaFunction,
     pub(super) way: Way,
+}
+
+/// A collective, and the memory that it uses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LentCall<'a> {
+    pub(super) call: CollectiveCall,
+    pub(super) op: ReduceOp,
+    /// The factor of a sum of products, if it is not in `op`.
+    pub(super) factor: Option<Lent<'a>>,
+    pub(super) input: Lent<'a>,
+    pub(super) output: Lent<'a>,
+}
+
+/// A call that can be started without a wait: see [`Comm::make_ready`](super::Comm::make_ready).
+pub struct StartableCall<'a> {
+    pub(super) lent: LentCall<'a>,
+    /// `None`: its bytes go through the host.
+    pub(super) prepared: Option<Arc<Prepared>>,
+}
+
+impl std::fmt::Debug for StartableCall<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "StartableCall({})", self.lent.call)
+    }
 }
 
 /// How a call runs on the GPU.
@@ -43,7 +66,7 @@ pub(super) struct KeptPrograms {
     /// Dropped programs. Their memory is freed after the work that uses it.
     dropped: Vec<[Arc<Prepared>; 2]>,
     /// Working memory that was too short, until it can be freed.
-    outgrown: Vec<DeviceScratch>,
+    pub(super) outgrown: Vec<DeviceScratch>,
 }
 
 impl KeptPrograms {
@@ -51,8 +74,7 @@ impl KeptPrograms {
         self.recent.get(call)
     }
 
-    /// Keeps the programs of a new call, which take `bytes` bytes of `budget`. First drops those that were not used for the longest time, until
-    /// all fit.
+    /// Keeps the programs of a new call, which take `bytes` bytes of `budget`.
     pub(super) fn add(
         &mut self,
         call: CollectiveCall,
@@ -60,21 +82,15 @@ impl KeptPrograms {
         bytes: usize,
         budget: usize,
     ) {
-        while let Some(oldest) = self.recent.evict(bytes, budget) {
-            self.dropped.push(oldest);
-        }
+        self.make_room(bytes, budget);
         self.recent.insert(call, programs, bytes);
     }
 
-    pub(super) fn drop_all(&mut self) {
-        while let Some(program) = self.recent.evict(usize::MAX, 0) {
-            self.dropped.push(program);
+    /// Drops programs until so many bytes fit in `budget`, first those that were not used for the longest time.
+    pub(super) fn make_room(&mut self, bytes: usize, budget: usize) {
+        while let Some(oldest) = self.recent.evict(bytes, budget) {
+            self.dropped.push(oldest);
         }
-    }
-
-    /// Frees working memory with the programs that are dropped.
-    pub(super) fn drop_later(&mut self, outgrown: DeviceScratch) {
-        self.outgrown.push(outgrown);
     }
 
     /// Frees the memory of programs that were dropped, in the order of the rank's own stream.
@@ -88,10 +104,10 @@ impl KeptPrograms {
 /// memory of their calls. A program that is captured several times is cached once.
 #[derive(Default)]
 pub(super) struct Captured {
-    calls: HashMap<CollectiveCall, Arc<Prepared>>,
+    pub(super) calls: HashMap<CollectiveCall, Arc<Prepared>>,
     /// Those that new graphs do not use.
     old: Vec<Arc<Prepared>>,
-    messages: HashMap<(u64, bool), Arc<DeviceCode>>,
+    pub(super) messages: HashMap<(u64, bool), Arc<DeviceCode>>,
     /// One for each captured call: its staging buffer and its working memory. A replay concurrent
     /// with another call must not share them: only walks over the same mailboxes detect an overlap,
     /// and each of their lanes for itself.
@@ -108,21 +124,13 @@ impl Captured {
         self.old.extend(self.calls.drain().map(|(_, program)| program));
     }
 
-    pub(super) fn call(&self, call: &CollectiveCall) -> Option<&Arc<Prepared>> {
-        self.calls.get(call)
-    }
-
-    pub(super) fn keep_call(&mut self, call: CollectiveCall, program: &Arc<Prepared>) {
-        self.calls.insert(call, Arc::clone(program));
-    }
-
     /// Makes memory of `bytes` bytes for a call that is captured. It is allocated on the stream `aside`,
     /// which does nothing else: on the stream of the call it would be memory of the graph.
     pub(super) fn make_memory(
         &mut self,
         bytes: usize,
         aside: &Arc<CudaStream>,
-    ) -> Result<Lent<'_>, DeviceError> {
+    ) -> Result<Lent<'_>, CudaError> {
         if bytes == 0 {
             return Ok(Lent::EMPTY);
         }
@@ -133,14 +141,6 @@ impl Captured {
         self.memories.push(memory);
         Ok(self.memories.last().map_or(Lent::EMPTY, DeviceScratch::lend))
     }
-
-    pub(super) fn message(&self, key: (u64, bool)) -> Option<&Arc<DeviceCode>> {
-        self.messages.get(&key)
-    }
-
-    pub(super) fn keep_message(&mut self, key: (u64, bool), code: &Arc<DeviceCode>) {
-        self.messages.insert(key, Arc::clone(code));
-    }
 }
 
 /// The limits of cached programs of messages, and of those that graphs have captured.
@@ -149,8 +149,8 @@ const MOST_MESSAGES: usize = 256;
 /// The programs of messages by length, for each end. Not all ranks meet for a message, so a new program
 /// may wait for nothing.
 pub(super) struct MessagePrograms {
-    /// Each counts as one.
-    by_length: RecentlyUsed<(u64, bool), Arc<DeviceCode>>,
+    /// By the length, and whether it is the end that sends. Each counts as one.
+    pub(super) by_length: RecentlyUsed<(u64, bool), Arc<DeviceCode>>,
     shelf: CodeShelf,
 }
 
@@ -159,14 +159,9 @@ impl MessagePrograms {
     ///
     /// # Errors
     /// If there is no memory for them.
-    pub(super) fn new(stream: &Arc<CudaStream>) -> std::result::Result<Self, DeviceError> {
+    pub(super) fn new(stream: &Arc<CudaStream>) -> Result<Self, CudaError> {
         let shelf = CodeShelf::new(stream, 2 * MOST_MESSAGES)?;
         Ok(Self { by_length: RecentlyUsed::default(), shelf })
-    }
-
-    /// The program of messages of this length, for this end.
-    pub(super) fn get(&mut self, key: (u64, bool)) -> Option<&Arc<DeviceCode>> {
-        self.by_length.get(&key)
     }
 
     /// Copies the program `bytes` to the GPU and keeps it, in the place of the one that was not used for the
@@ -175,7 +170,7 @@ impl MessagePrograms {
         &mut self,
         key: (u64, bool),
         bytes: &[u8],
-    ) -> std::result::Result<Arc<DeviceCode>, DeviceError> {
+    ) -> Result<Arc<DeviceCode>, CudaError> {
         let code = Arc::new(self.shelf.load(bytes)?);
         while self.by_length.evict(1, MOST_MESSAGES).is_some() {}
         self.by_length.insert(key, Arc::clone(&code), 1);
@@ -184,7 +179,7 @@ impl MessagePrograms {
 }
 
 /// Copies a program to the GPU for calls that are captured, on a stream that does nothing else.
-pub(super) fn load_aside(aside: &Arc<CudaStream>, bytes: &[u8]) -> Result<DeviceCode, DeviceError> {
+pub(super) fn load_aside(aside: &Arc<CudaStream>, bytes: &[u8]) -> Result<DeviceCode, CudaError> {
     let code = DeviceCode::load(aside, bytes)?;
     aside.synchronize().map_err(CudaError::of("copying a program to a GPU"))?;
     Ok(code)

@@ -1,31 +1,29 @@
 //! One rank's state for calls on a GPU: mailboxes, kernels and programs.
 
+use super::agreed::Found;
 use super::courier::CourierThread;
-use super::load;
+use super::load::{self, OnGpu};
 use super::place::MailboxPlace;
 use super::plan::{CallPrices, LAUNCH_NS};
-use super::programs::{Captured, KeptPrograms, MessagePrograms, Prepared, Way};
+use super::programs::{
+    Captured, KeptPrograms, LentCall, MessagePrograms, Prepared, StartableCall, Way,
+};
 use crate::algorithms::Algorithm;
 use crate::comm::Communicator;
-use crate::element::{DataType, ReduceOp};
+use crate::element::DataType;
 use crate::engine::calls::call::{CollectiveCall, Scaling};
 use crate::engine::device::DeviceMachine;
 use crate::error::{Error, Result};
 use crate::topology::DeviceLinks;
-use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError};
+use cudarc::driver::{CudaContext, CudaStream, DriverError};
 use maypole_kernels::BinaryOp;
-use maypole_kernels::cuda::{MapKernels, WalkKernels, walk_module};
+use maypole_kernels::cuda::{CudaError, MapKernels, MapOp, WalkKernels, walk_module};
 use maypole_transports::cuda::{
-    CallStream, DeviceBoard, DeviceCall, DeviceError, DeviceScratch, Lent, LentFactor, ProgramCall,
-    ReservedBlocks, copies,
+    CallStream, DeviceBoard, DeviceCall, DeviceScratch, ProgramCall, ReservedBlocks, copies,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
-
-/// The result of a GPU's operation, or its error.
-pub(super) type Made<T> = std::result::Result<T, String>;
 
 /// Calls that use mailboxes are made where there are some, and no call is made while a rank leaves.
 pub(super) const IS_CONNECTED: &str = "the rank has mailboxes";
@@ -66,7 +64,7 @@ pub(super) struct Connected {
 pub(super) struct DeviceRank {
     pub(super) comm: Communicator,
     /// `Err`: why bytes go through the host, or that the rank has left.
-    pub(super) connected: Made<Connected>,
+    pub(super) connected: Found<Connected>,
     /// The rank's own stream, for allocations.
     pub(super) stream: Arc<CudaStream>,
     pub(super) machine: DeviceMachine,
@@ -89,7 +87,7 @@ pub(super) struct DeviceRank {
 impl DeviceRank {
     pub(super) fn new(
         comm: Communicator,
-        connected: Made<Connected>,
+        connected: Found<Connected>,
         stream: Arc<CudaStream>,
     ) -> Self {
         // Calls that go through the host do not read the links.
@@ -128,38 +126,26 @@ impl DeviceRank {
         &self.connected().board
     }
 
-    pub(super) fn board_mut(&mut self) -> &mut DeviceBoard {
-        &mut self.connected.as_mut().expect(IS_CONNECTED).board
-    }
-
-    /// The type whose kernel moves the bytes of messages.
-    pub(super) const BYTES: DataType = DataType::U8;
-
     /// A GPU cannot do this rank's part in `operation`.
     pub(super) fn fail(&mut self, operation: &str, why: String) -> Error {
         self.comm.engine.get_mut().health.device_failed(operation.to_owned(), why)
     }
 
     /// The kernels of messages and of trainers' sums: loading one later may wait for kernels that run.
-    pub(super) fn load_ahead(
-        context: &Arc<CudaContext>,
-    ) -> std::result::Result<HashMap<String, WalkKernels>, DeviceError> {
+    pub(super) fn load_ahead(context: &Arc<CudaContext>) -> OnGpu<HashMap<String, WalkKernels>> {
         let sums = LOADED_AHEAD.iter().filter_map(|kind| walk_module(*kind, BinaryOp::Sum));
         let load = |module: String| Ok((module.clone(), load::walks(context, &module)?));
         sums.chain([Self::byte_module()]).map(load).collect()
     }
 
-    pub(super) fn byte_kernel(&mut self) -> std::result::Result<CudaFunction, DeviceError> {
-        Ok(self.kernels(Self::byte_module())?.walk)
-    }
-
     pub(super) fn byte_module() -> String {
-        walk_module(Self::BYTES, BinaryOp::Max).expect("bytes have an order")
+        walk_module(DataType::U8, BinaryOp::Max).expect("bytes have an order")
     }
 
     /// Nanoseconds of a wait in a call that begins.
     pub(super) fn patience(&self) -> u64 {
-        let patience = patience(self.comm.engine.get().limits.allowed().time);
+        let allowed = self.comm.engine.get().limits.allowed().time;
+        let patience = u64::try_from(allowed.as_nanos()).unwrap_or(u64::MAX);
         self.patience.store(patience, Ordering::Relaxed);
         patience
     }
@@ -169,77 +155,53 @@ impl DeviceRank {
     pub(super) fn make_ready(
         &mut self,
         on: &Arc<CudaStream>,
-        call: CollectiveCall,
-        (op, factor_at): (ReduceOp, Option<Lent<'_>>),
+        lent: &LentCall<'_>,
     ) -> Result<Option<Arc<Prepared>>> {
-        self.check_kernels()?;
-        let name = call.collective.name();
+        let name = lent.call.collective.name();
         let on = self.entered(on, name)?;
         if self.connected.is_err() {
-            return match (on.is_captured(), factor_at) {
+            return match (on.is_captured(), lent.factor) {
                 (true, _) => Err(self.uncapturable(name)),
                 (_, Some(_)) => Err(self.comm.invalid(name, NO_HOST_FACTOR.to_owned())),
                 _ => Ok(None),
             };
         }
-        let (call, _) = self.placed(call, op, factor_at)?;
+        let (call, _) = self.placed(lent)?;
         self.prepared(call, on.is_captured()).map(Some)
     }
 
-    /// Starts `call` on a stream, with the resources that [`make_ready`](Self::make_ready) has made
-    /// for it on the same stream. The elements are combined by `op`, or by a sum of products with
-    /// the element at `factor`.
+    /// Starts a call on a stream, with the resources that [`make_ready`](Self::make_ready) has made
+    /// for it on the same stream.
     pub(super) fn start_ready(
         &mut self,
         on: &Arc<CudaStream>,
-        (call, prepared): (CollectiveCall, Option<&Prepared>),
-        (op, factor_at): (ReduceOp, Option<Lent<'_>>),
-        (input, output): (Lent<'_>, Lent<'_>),
+        StartableCall { lent, prepared }: &StartableCall<'_>,
     ) -> Result<()> {
-        self.check_kernels()?;
-        let name = call.collective.name();
-        let on = self.entered(on, name)?;
-        let Some(prepared) = prepared else {
-            return self.call_through_host(&on, call, op, input, output);
-        };
-        let (call, scaling) = self.placed(call, op, factor_at)?;
+        let on = self.entered(on, lent.call.collective.name())?;
+        let Some(prepared) = prepared else { return self.call_through_host(&on, lent) };
+        let placed = self.placed(lent)?;
         self.last = Some(prepared.lowered.algorithm);
         let number = self.comm.engine.get_mut().begin_on_device(&prepared.lowered.record)?;
-        let scaling = (scaling, factor_at);
-        let started = self.start(&on, prepared, call, number, scaling, (input, output));
-        let engine = self.comm.engine.get_mut();
-        match started {
-            Ok(()) => {
-                engine.health.exit();
-                Ok(())
-            }
-            Err(why) => Err(engine.health.device_failed(call.to_string(), why)),
-        }
+        let started = self.start(&on, prepared, placed, lent, number);
+        started.map_err(|why| self.fail(&placed.0.to_string(), why))?;
+        self.comm.engine.get_mut().health.exit();
+        Ok(())
     }
 
-    /// `call` as it runs, and how its input is scaled: by `op`, unless it is by the element at `factor_at`.
-    fn placed(
-        &self,
-        call: CollectiveCall,
-        op: ReduceOp,
-        factor_at: Option<Lent<'_>>,
-    ) -> Result<(CollectiveCall, Option<Scaling>)> {
-        match factor_at {
+    /// The call as it runs, and how its input is scaled: by its operation, unless it is by an element in memory.
+    fn placed(&self, lent: &LentCall<'_>) -> Result<(CollectiveCall, Option<Scaling>)> {
+        let LentCall { call, op, factor, .. } = *lent;
+        match factor {
             Some(_) => Ok((CollectiveCall { in_place: false, ..call }, None)),
             None => call.scaled(op, (self.comm.rank(), self.comm.world())),
         }
     }
 
-    /// The algorithm that `call` runs by.
-    pub(super) fn algorithm(&self, call: CollectiveCall) -> Result<Algorithm> {
-        let (plan, _) = self.comm.engine.get().plan_on_device(call, &self.machine)?;
-        Ok(plan.algorithm)
-    }
-
     /// Drops the plans of calls, because they may have others now.
     pub(super) fn forget_programs(&mut self) {
         self.captured.forget();
-        self.programs.drop_all();
+        // All of them.
+        self.programs.make_room(usize::MAX, 0);
     }
 
     /// Fails if a kernel of an earlier call aborted.
@@ -265,9 +227,8 @@ impl DeviceRank {
     pub(super) fn settle(&mut self, done: std::result::Result<(), DriverError>) -> Result<()> {
         self.check()?;
         done.map_err(|error| {
-            let engine = self.comm.engine.get_mut();
-            let operation = engine.health.activity.title();
-            engine.health.device_failed(operation, format!("the driver reports {error:?}"))
+            let operation = self.comm.engine.get().health.activity.title();
+            self.fail(&operation, format!("the driver reports {error:?}"))
         })
     }
 
@@ -284,28 +245,26 @@ impl DeviceRank {
         self.comm.invalid(operation, why)
     }
 
-    /// The stream of a call, and whether it captures a graph. An error is that of the caller's
-    /// stream, so the group does not fail.
+    /// The stream of a call, and whether it captures a graph, unless a kernel of an earlier call aborted. An error
+    /// of the caller's stream does not fail the group.
     pub(super) fn entered<'s>(
-        &self,
+        &mut self,
         on: &'s Arc<CudaStream>,
         operation: &'static str,
     ) -> Result<CallStream<'s>> {
+        self.check_kernels()?;
         CallStream::new(on).map_err(|error| self.comm.invalid(operation, error.to_string()))
     }
 
     /// The kernels of `call`. Calls that combine nothing take those that are likely to be loaded.
-    pub(super) fn kernels_of(
-        &mut self,
-        call: CollectiveCall,
-    ) -> std::result::Result<WalkKernels, DeviceError> {
+    pub(super) fn kernels_of(&mut self, call: CollectiveCall) -> OnGpu<WalkKernels> {
         let op = if call.collective.reduces() { call.op.binary() } else { None };
         let op = op.unwrap_or(BinaryOp::Sum);
         let module = walk_module(call.kind, op).or_else(|| walk_module(call.kind, BinaryOp::Max));
         self.kernels(module.expect("the type was checked to have the operation"))
     }
 
-    fn kernels(&mut self, module: String) -> std::result::Result<WalkKernels, DeviceError> {
+    pub(super) fn kernels(&mut self, module: String) -> OnGpu<WalkKernels> {
         let Connected { walks, fitting, .. } = self.connected.as_mut().expect(IS_CONNECTED);
         if let Some(kernels) = walks.get(&module) {
             return Ok(kernels.clone());
@@ -315,13 +274,13 @@ impl DeviceRank {
             // Blocks that do not run at the same time would wait for one another.
             let why =
                 format!("a multiprocessor has room for less than {fitting} blocks of {module}");
-            return Err(DeviceError::Program(why));
+            return Err(CudaError::described("the program cannot run", why));
         }
         walks.insert(module, kernels.clone());
         Ok(kernels)
     }
 
-    pub(super) fn map(&mut self, kind: DataType) -> std::result::Result<(), DeviceError> {
+    pub(super) fn map(&mut self, kind: DataType) -> OnGpu<()> {
         if !self.maps.contains_key(&kind) {
             self.maps.insert(kind, load::maps(self.stream.context(), kind)?);
         }
@@ -332,11 +291,11 @@ impl DeviceRank {
         &mut self,
         on: &CallStream<'_>,
         prepared: &Prepared,
-        call: CollectiveCall,
+        (call, scaling): (CollectiveCall, Option<Scaling>),
+        lent: &LentCall<'_>,
         number: u32,
-        (scaling, factor_at): (Option<Scaling>, Option<Lent<'_>>),
-        (input, output): (Lent<'_>, Lent<'_>),
-    ) -> Made<()> {
+    ) -> Found<()> {
+        let LentCall { factor, input, output, .. } = *lent;
         let lowered = &prepared.lowered;
         let patience = self.patience();
         let walks = matches!(prepared.way, Way::Walk { .. });
@@ -361,17 +320,15 @@ impl DeviceRank {
             None => input,
         };
         let started = board.in_order(on, |board| {
-            let factor = match scaling {
-                Some(Scaling::Times(scalar)) => Some(LentFactor::Value(scalar)),
-                _ => factor_at.map(LentFactor::At),
+            let op = match scaling {
+                Some(Scaling::Times(scalar)) => Some(MapOp::Times(scalar)),
+                Some(Scaling::Over(by)) => Some(MapOp::Over(by)),
+                None => factor.map(MapOp::TimesAt),
             };
-            match (factor, scaling) {
-                (Some(factor), _) => copies::scale(on, &maps[&call.kind], from, input, factor)?,
-                (_, Some(Scaling::Over(by))) => {
-                    copies::divide(on, &maps[&call.kind], from, input, by)?;
-                }
-                _ if stages => copies::copy(on, from, input)?,
-                _ => {}
+            match op {
+                Some(op) => copies::map(on, &maps[&call.kind], from, input, op)?,
+                None if stages => copies::copy(on, from, input)?,
+                None => {}
             }
             // Another rank that does not capture the call makes another one.
             let fingerprint = lowered.fingerprint ^ u32::from(on.is_captured());
@@ -385,15 +342,10 @@ impl DeviceRank {
                 Way::Short(program) => board.launch_short(on, &prepared.kernel, &made, program)?,
             }
             match call.output_divisor(rank, world) {
-                Some(divisor) => copies::divide(on, &maps[&call.kind], output, output, divisor),
+                Some(by) => copies::map(on, &maps[&call.kind], output, output, MapOp::Over(by)),
                 None => Ok(()),
             }
         });
         started.map_err(|error| error.to_string())
     }
-}
-
-/// Nanoseconds of a wait.
-fn patience(allowed: Duration) -> u64 {
-    u64::try_from(allowed.as_nanos()).unwrap_or(u64::MAX)
 }

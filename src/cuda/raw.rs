@@ -2,7 +2,7 @@
 
 use super::comm::Comm;
 use super::exchange::DeviceMessage;
-use super::lent_call::StartableCall;
+use super::programs::StartableCall;
 use crate::element::{DataType, Factor, ReduceOp};
 use crate::error::Result;
 use crate::schedule::collective::Collective;
@@ -97,7 +97,7 @@ impl Comm {
     /// # Errors
     /// As [`call_on`](Self::call_on).
     pub fn start_on(&self, stream: &Arc<CudaStream>, call: &StartableCall<'_>) -> Result<()> {
-        self.start(stream, call)
+        self.lock().start_ready(stream, call)
     }
 
     /// Starts messages on `stream`, so that none of them waits for another one. Messages of this rank to

@@ -18,7 +18,7 @@ use cudarc::driver::CudaStream;
 use maypole_kernels::cuda::WalkKernels;
 use maypole_kernels::packed::MOST_RANKS;
 use maypole_transports::cuda::{
-    BesideCapture, DeviceBoard, PendingBoard, ReservedBlocks, Shapes, stream_aside,
+    BesideCapture, DeviceBoard, GroupRank, PendingBoard, ReservedBlocks, Shapes, stream_aside,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -80,18 +80,21 @@ pub(super) fn connect(
         None => group.connect(comm, None, false)?,
         Some(reason) => Err(reason),
     };
-    let reason = match made {
+    let mut reason = match made {
         Err(reason) if wanted != place::PEER && world > 1 => reason,
         made => return Ok(made.map_err(through_host)),
     };
-    let mut reason = reason;
     if let Some(is_forced) = gpu_direct::is_wanted(comm, ways)? {
-        match group.connect(comm, Some(gpu_direct::described(&reason)), true)? {
+        let described = format!("{reason}; publications are in the memory of the GPUs (GPUDirect)");
+        match group.connect(comm, Some(described), true)? {
             Ok(made) => return Ok(Ok(made)),
             Err(why) if is_forced => {
                 return on_gpu(comm, Err(format!("MAYPOLE_CUDA_COURIERS=gpudirect: {why}")));
             }
-            Err(why) => reason = gpu_direct::refused(&reason, &why),
+            Err(why) => {
+                let refused = "publications, too, as GPUDirect is not possible";
+                reason = format!("{reason}; {refused}: {why}");
+            }
         }
     }
     let made = group.connect(comm, Some(reason.clone()), false)?;
@@ -215,16 +218,19 @@ impl NewGroup<'_> {
         Ok((board, reason))
     }
 
+    fn rank(&self, comm: &Communicator) -> GroupRank {
+        GroupRank { group: self.all[0].number, rank: comm.rank(), ranks: comm.world() }
+    }
+
     fn on_gpus(&self, comm: &mut Communicator, shapes: &Shapes) -> Result<Found<DeviceBoard>> {
-        let pending = PendingBoard::new(self.stream, shapes, comm.world());
+        let pending = PendingBoard::new(self.stream, shapes, self.rank(comm));
         let pending = on_gpu(comm, pending)?;
         let offers = agree_on(comm, CALL, pending.offer())?;
         let table = use_table(comm, &offers)?;
-        Ok(pending.connect(comm.rank(), &offers, table).map_err(|error| error.to_string()))
+        Ok(pending.connect(&offers, table).map_err(|error| error.to_string()))
     }
 
     fn in_host(&self, comm: &mut Communicator, shapes: &Shapes) -> Result<Found<DeviceBoard>> {
-        let ranks = (comm.rank(), comm.world());
         let offered = shapes
             .slots_on_gpus
             .then(|| gpu_direct::offered(comm, self.stream, shapes, self.ways))
@@ -233,8 +239,9 @@ impl NewGroup<'_> {
             Ok(offered) => offered,
             Err(why) => return Ok(Err(why)),
         };
-        let segment = shared_segment(comm, 1, DeviceBoard::bytes_in_host(shapes, ranks.1))?;
-        let board = |segment| DeviceBoard::in_host(self.stream, shapes, ranks, segment, offered);
+        let segment = shared_segment(comm, 1, DeviceBoard::bytes_in_host(shapes, comm.world()))?;
+        let rank = self.rank(comm);
+        let board = |segment| DeviceBoard::in_host(self.stream, shapes, rank, segment, offered);
         let made = segment.and_then(|segment| board(segment).map_err(|error| error.to_string()));
         // No courier starts if some rank has no copy of the mailboxes.
         let Some(why) = first_of(comm, made.as_ref().err().cloned())? else { return Ok(made) };

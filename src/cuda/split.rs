@@ -28,7 +28,7 @@ impl Comm {
         key: i32,
         options: &CommOptions,
     ) -> Result<Option<Self>> {
-        let mine = (color, key, self.own_id()?.to_bytes().to_vec());
+        let mine = (color, key, self.own_id()?.bytes.to_vec());
         let told = self.lock().comm.agree_on("split() of a cuda::Comm", &mine)?;
         if color.is_none() {
             return Ok(None);
@@ -38,7 +38,7 @@ impl Comm {
         members.sort_by_key(|(rank, choice)| (choice.1, *rank));
         let me = members.iter().position(|(rank, _)| *rank == self.rank());
         let first = members.first().and_then(|(_, choice)| choice.2[..].try_into().ok());
-        let (Some(me), Some(id)) = (me, first.map(Id::from_bytes)) else {
+        let (Some(me), Some(id)) = (me, first.map(|bytes| Id { bytes })) else {
             return Err(Error::wrong_setting("this rank told another group"));
         };
         Self::from_rank_with(self.context(), me, members.len(), id, options).map(Some)

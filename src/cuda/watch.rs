@@ -20,10 +20,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The thread, which ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct FailureWatch {
-    end: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
+pub(super) struct FailureWatch(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl FailureWatch {
     /// Starts the thread. `patience` is the timeout of the last call, in nanoseconds. `departures` are those
@@ -59,14 +56,14 @@ impl FailureWatch {
             }
         };
         let thread = std::thread::Builder::new().name("maypole-cuda".to_owned()).spawn(watch)?;
-        Ok(Self { end: Some(end), thread: Some(thread) })
+        Ok(Self(Some((end, thread))))
     }
 }
 
 impl Drop for FailureWatch {
     fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
+        if let Some((end, thread)) = self.0.take() {
+            drop(end);
             let _ = thread.join();
         }
     }

@@ -174,11 +174,12 @@ impl Health {
         };
         let mut culprit = peer.map(|peer| members[peer]);
         let mut report = None;
-        if let Some(straggler) = peer.and_then(|peer| control.locate(peer)) {
-            culprit = straggler.culprit;
+        if let Some(found) = peer.map(|peer| control.locate(peer)) {
+            culprit = found.culprit();
             missed.culprit = culprit.and_then(|rank| members.iter().position(|it| *it == rank));
-            missed.detail = Some(straggler.report.in_group(members));
-            report = Some(straggler.report);
+            let sentence = found.sentence();
+            missed.detail = Some(sentence.in_group(members));
+            report = Some(sentence);
         }
         let missed = missed.in_group(members);
         let text = missed.sentence(members);

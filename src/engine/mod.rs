@@ -117,14 +117,13 @@ impl Engine {
         operation: &CustomReducer,
     ) -> Result<()> {
         self.make_current(ready.call)?;
-        let at = self.calls.current;
-        let reducer = &mut self.calls.at_mut(at).reducer;
+        let reducer = &mut self.calls.current_mut().reducer;
         let before = std::mem::replace(reducer, Reducer::Custom(operation.clone()));
         // After a panic the communicator has failed, so nothing is used again that the panic left
         // half done.
         let done = catch_unwind(AssertUnwindSafe(|| self.perform(ready)));
         // The program outlives the call, but the user's function need not.
-        self.calls.at_mut(at).reducer = before;
+        self.calls.current_mut().reducer = before;
         done.unwrap_or_else(|panic| {
             self.health.panicked(&ready.call.to_string(), &*panic);
             resume_unwind(panic)
@@ -137,7 +136,11 @@ impl Engine {
         if !is_fast || self.health.is_troubled() || !self.health.owner.is_current() {
             return self.perform_slow(ready);
         }
-        self.perform_at(self.calls.fast, ready)
+        self.health.enter();
+        let prepared = self.calls.current();
+        let buffers = self.calls.buffers(ready);
+        let done = self.executor.run(&prepared.staged.program, &prepared.reducer, &buffers);
+        self.finish(ready, done)
     }
 
     #[cold]
@@ -147,48 +150,33 @@ impl Engine {
         self.check_usable(|| call.to_string())?;
         self.make_current(call)?;
         if self.settings.checked {
-            let record = Arc::clone(&self.calls.at(self.calls.current).record);
+            let record = Arc::clone(&self.calls.current().record);
             self.check_call(&record)?;
         }
-        let at = self.calls.current;
-        match self.calls.at(at).ways {
-            Some(_) => self.perform_choosing(at, ready),
-            None => self.perform_staged(at, ready, self.calls.at(at).store),
+        let store = self.calls.current().store;
+        match self.calls.current().ways {
+            Some(_) => self.perform_choosing(ready),
+            None => self.perform_staged(ready, store),
         }
     }
 
-    /// Runs the call at `at` through streams and slots, whose stores are of kind `store`.
-    fn perform_staged(
-        &mut self,
-        at: usize,
-        ready: ReadyCall<'_>,
-        store: Option<StoreWay>,
-    ) -> Result<()> {
+    /// Runs the current call through streams and slots, whose stores are of kind `store`.
+    fn perform_staged(&mut self, ready: ReadyCall<'_>, store: Option<StoreWay>) -> Result<()> {
         let sequence = self.health.sequence;
         self.health.enter();
-        let PreparedCall { staged, reducer, .. } = self.calls.at(at);
-        let buffers = self.calls.buffers(at, ready);
+        let PreparedCall { staged, reducer, .. } = self.calls.current();
+        let buffers = self.calls.buffers(ready);
         let (executor, recorder) = (&mut self.executor, self.recorder.as_deref_mut());
         let done = record_call(recorder, (sequence, staged.notes.as_ref()), |observer| {
             executor.run_stored(store, &staged.program, reducer, &buffers, observer)
         });
-        self.finish(at, ready, done)
+        self.finish(ready, done)
     }
 
-    #[inline(always)]
-    fn perform_at(&mut self, at: usize, ready: ReadyCall<'_>) -> Result<()> {
-        self.health.enter();
-        let prepared = self.calls.at(at);
-        let buffers = self.calls.buffers(at, ready);
-        let done = self.executor.run(&prepared.staged.program, &prepared.reducer, &buffers);
-        self.finish(at, ready, done)
-    }
-
-    /// Ends a call whose program has ended.
+    /// Ends the current call, whose program has ended.
     #[inline(always)]
     fn finish(
         &mut self,
-        at: usize,
         ready: ReadyCall<'_>,
         done: std::result::Result<(), Box<ExecuteError>>,
     ) -> Result<()> {
@@ -196,7 +184,7 @@ impl Engine {
             return Err(self.explain_program(ready.call, *failure));
         }
         self.health.exit();
-        self.calls.at(at).staged.runs.update(|runs| runs + 1);
+        self.calls.current().staged.runs.update(|runs| runs + 1);
         Ok(())
     }
 
@@ -226,19 +214,10 @@ impl Engine {
         prepare: impl FnOnce(&mut Self) -> Result<usize>,
     ) -> Result<()> {
         let at = self.calls.find(key).map_or_else(|| prepare(self), Ok)?;
-        self.calls.at_mut(at).plan = self.settings.plan;
-        self.set_current(at);
-        self.health.record(&self.calls.at(at).record);
+        let is_observed = self.recorder.is_some() || self.settings.checked;
+        self.calls.select(at, self.settings.plan, is_observed);
+        self.health.record(&self.calls.current().record);
         Ok(())
-    }
-
-    fn set_current(&mut self, at: usize) {
-        let prepared = self.calls.at(at);
-        let slow = self.recorder.is_some()
-            || self.settings.checked
-            || prepared.ways.is_some()
-            || prepared.store.is_some();
-        self.calls.set_current(at, slow);
     }
 
     pub(crate) fn chooser(&self) -> PlanChooser<'_> {

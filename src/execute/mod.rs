@@ -24,18 +24,18 @@ mod stores;
 mod streams;
 mod watcher;
 
-use crate::lower::{FoldSource, MAX_SOURCES, Program};
+use crate::lower::{MAX_SOURCES, Program};
 use crate::schedule::Buffer;
 use arrayvec::ArrayVec;
 pub use error::{ExecuteError, LinkError};
 use maypole_kernels::{Reducer, Region, View, ViewMut};
 pub use maypole_transports::AnyStream;
-use maypole_transports::board::{Board, Publication};
+use maypole_transports::board::Board;
 use maypole_transports::{Alarm, Waiting};
 pub use moved::Moved;
 pub use observer::{Awaited, NoObserver, RunObserver};
 pub use registered::{PeerMemory, ProcessBuffers};
-use run::{ProgramRun, expected};
+use run::ProgramRun;
 use std::sync::Arc;
 pub(crate) use stores::large_publications;
 pub use stores::{StoreCounts, StoreWay};
@@ -226,6 +226,11 @@ impl Executor {
             board.consume(peer, *position);
         }
     }
+
+    #[inline(always)]
+    fn board(&self) -> &Board {
+        self.board.as_ref().expect("a program with an audience has a board")
+    }
 }
 
 /// The `len` bytes from `at` on of each view.
@@ -247,29 +252,4 @@ fn in_clock_order<E>(
         }
     }
     Ok(())
-}
-
-impl Executor {
-    #[inline(always)]
-    fn board(&self) -> &Board {
-        self.board.as_ref().expect("a program with an audience has a board")
-    }
-
-    /// The bytes of a publication that has been awaited.
-    #[inline(always)]
-    fn published<const SIMPLE: bool>(
-        &self,
-        program: &Program,
-        source: &FoldSource,
-        k: u32,
-        len: usize,
-    ) -> View<'_> {
-        self.board().lent(expected::<SIMPLE>(program, &self.positions, source, k, len))
-    }
-
-    /// The slot of a publication, which is free.
-    #[inline(always)]
-    fn slot(&self, publication: Publication) -> Option<ViewMut<'_>> {
-        Some(self.board().slot(publication))
-    }
 }

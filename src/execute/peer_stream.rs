@@ -9,10 +9,9 @@ use super::{AnyStream, Buffers, LinkError};
 use crate::schedule::Buffer;
 use crate::schedule::simulate::SHORT_MESSAGES_TOGETHER;
 use maypole_kernels::{Region, View};
-use maypole_transports::poll::Interest;
+use maypole_transports::poll::PollFd;
 use maypole_transports::{Fault, HEAD, Head, LONGEST_AHEAD, Stream};
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 
 /// A range of one of the call's buffers, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -205,7 +204,7 @@ impl PeerStream {
     }
 
     /// The event that ends a sleep early, if there is one.
-    pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+    pub(super) fn interest(&self) -> Option<PollFd<'_>> {
         let reads = self.expected.is_some_and(|expected| !self.receiving.is_complete(expected.len));
         self.stream.interest(reads, !self.posted.is_empty())
     }

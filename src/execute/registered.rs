@@ -103,19 +103,13 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
             None => self.combine_registered(fold, sources, pushes, peers, k),
         }
         if fold.audience != 0 {
-            self.announce(at, k, fold)?;
+            let publication = self.publication(fold, 0);
+            self.await_room(at, k, publication)?;
+            self.executor.board().commit(publication);
+            self.published += 1;
         }
         self.consumed_registered(sources, k);
         self.observer.folded(at, k);
-        Ok(())
-    }
-
-    /// Publishes that the result of `fold` is ready.
-    fn announce(&mut self, at: usize, k: u32, fold: &Fold) -> Result<(), Box<ExecuteError>> {
-        let publication = self.publication(fold, 0);
-        self.await_room(at, k, publication)?;
-        self.executor.board().commit(publication);
-        self.published += 1;
         Ok(())
     }
 

@@ -99,7 +99,10 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         let executor = &*self.executor;
         let view = |source: &FoldSource| match source.from {
             SourceLocation::Own(buffer) => self.buffers.read(buffer, source.extent.window(k)),
-            SourceLocation::Board => executor.published::<SIMPLE>(self.program, source, k, len),
+            SourceLocation::Board => {
+                let positions = &executor.positions;
+                executor.board().lent(expected::<SIMPLE>(self.program, positions, source, k, len))
+            }
             // The message is already in the fold's destination, so the fold reads this source from
             // there.
             SourceLocation::Stream if in_place => {
@@ -113,7 +116,7 @@ impl<O: RunObserver> ProgramRun<'_, '_, O> {
         let mut views = ArrayVec::<View<'_>, MAX_SOURCES>::new();
         sources.iter().for_each(|source| views.push(view(source)));
         let into = fold.into.map(|buffer| self.buffers.write(buffer, range));
-        let slot = if fold.audience != 0 { executor.slot(publication) } else { None };
+        let slot = (fold.audience != 0).then(|| executor.board().slot(publication));
         match (into, slot) {
             (into, Some(slot)) if executor.past_slots => {
                 let output = into.filter(|_| self.stores_past_caches(fold, &views));

@@ -290,6 +290,7 @@ impl Emitter<'_> {
             first_push: first_push.into(),
             exposes: self.exposes(),
             lent: self.lent(),
+            allows_in_place: self.placement == Placement::InPlace,
             awaited_at_end: awaited.map(|peer| self.local(peer as u32) as u32).collect(),
         }))
     }

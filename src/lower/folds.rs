@@ -99,11 +99,6 @@ impl FusedFolds {
         self.add(Some(into), into, sources.iter().copied());
     }
 
-    /// Adds a fold that passes `from` on.
-    pub(super) fn pass_on(&mut self, from: Span) {
-        self.add(None, from, [Origin::Local(from)]);
-    }
-
     /// Adds a fold with a result as long as `shape`.
     pub(super) fn add(
         &mut self,

@@ -84,7 +84,7 @@ impl Fuser {
         let joins =
             |last: &usize| self.folds.sent(*last) == Some(from) && self.reached[to] != *last;
         let fold = self.last().filter(joins).unwrap_or_else(|| {
-            self.folds.pass_on(from);
+            self.folds.add(None, from, [Origin::Local(from)]);
             self.folds.len() - 1
         });
         self.folds.send_last_to(to);

@@ -282,6 +282,8 @@ pub struct RegisteredAccess {
     pub exposes: [Option<usize>; 2],
     /// Bytes of this rank's input that other ranks read without a publication.
     pub lent: u64,
+    /// As [`Program::allows_in_place`].
+    pub(super) allows_in_place: bool,
     /// Local ranks that no publication proves to be done with this rank's memory at the end. Their
     /// counters prove it.
     pub awaited_at_end: Box<[u32]>,
@@ -300,6 +302,11 @@ impl Program {
     /// Number of stages.
     pub fn stages(&self) -> u32 {
         (self.first_of.len() - 1) as u32
+    }
+
+    /// True if ranks may call with one buffer as input and output. Equal on all ranks.
+    pub fn allows_in_place(&self) -> bool {
+        self.registered.as_ref().is_none_or(|access| access.allows_in_place)
     }
 
     /// True if the fold that is executed after fold `at` only posts, so that it waits for nothing.

@@ -38,17 +38,8 @@ use crate::schedule::hosts::ReachedMemory;
 use crate::schedule::{Buffer, Placement, Schedule, Span};
 use maypole_transports::board::lines;
 
-/// A program that runs on registered memory.
-#[derive(Clone, Debug)]
-pub struct RegisteredProgram {
-    /// The program, whose [`registered`](Program::registered) is `Some`.
-    pub program: Program,
-    /// True if ranks may also call with one buffer as input and output. Equal on all ranks.
-    pub allows_in_place: bool,
-}
-
 /// Lowers the schedule of rank `me` for memory that other ranks reach by `access`. A window may have
-/// any length.
+/// any length. The [`registered`](Program::registered) of the program is `Some`.
 ///
 /// `None` if the schedules cannot run so, for one of these reasons: a rank passes on scratch
 /// memory; a rank combines data that it can only copy; the program would deadlock; the ranks do not
@@ -62,7 +53,7 @@ pub fn lower_registered(
     request: &LoweringInput<'_>,
     me: usize,
     access: ReachedMemory,
-) -> Option<RegisteredProgram> {
+) -> Option<Program> {
     if !is_on_one_board(request) {
         return None;
     }
@@ -72,8 +63,7 @@ pub fn lower_registered(
         let rule = SlotRule::Lines(placement, lines(request.boards.world()));
         let lowering = Lowering::new(request, rule);
         let strategy = completing(&lowering, placement, Some(access))?;
-        let program = lowering.emit(&strategy, me, placement);
-        Some(RegisteredProgram { program, allows_in_place: placement == Placement::InPlace })
+        Some(lowering.emit(&strategy, me, placement))
     })
 }
 

@@ -14,7 +14,6 @@ use super::fuse::{fuse, linear};
 use super::order::{Matching, by_stage, stages};
 use super::proof::OrderedFolds;
 use crate::schedule::conflict::StepOrder;
-use crate::schedule::hosts::Boards;
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Buffer, Placement, Symmetry, input};
 use maypole_transports::board::{CHUNK, SlotClass};
@@ -170,7 +169,9 @@ impl<'a> Lowering<'a> {
     /// The smallest slots with which all programs complete.
     fn slots(&self, ordered: &OrderedFolds<'_>) -> Option<Slots> {
         let Self { request, rule, windows } = *self;
-        let ranks = ranks_of_smallest_board(request.boards);
+        // The smallest board that is shared has the fewest slots.
+        let shared = request.boards.sizes().into_iter().filter(|ranks| *ranks > 1);
+        let ranks = shared.min().unwrap_or(1);
         let bytes = request.layout.longest().div_ceil(windows as usize) * request.element;
         let unread = ordered.most_unread(windows);
         let depth_of = |class: SlotClass| match rule {
@@ -213,11 +214,6 @@ impl<'a> Lowering<'a> {
 /// The order of the schedules: no stages, so that windows run one after another.
 fn listed(folds: &FusedFolds) -> (Vec<u32>, Vec<u32>) {
     (vec![0; folds.len()], (0..folds.len() as u32).collect())
-}
-
-/// Ranks of the smallest board that is shared: it has the fewest slots.
-fn ranks_of_smallest_board(boards: &Boards) -> usize {
-    boards.sizes().into_iter().filter(|ranks| *ranks > 1).min().unwrap_or(1)
 }
 
 /// True if one of the folds `own` of a rank reads an input chunk that an earlier one, in place, has

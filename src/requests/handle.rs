@@ -94,9 +94,8 @@ impl<C: EngineBorrower> EngineHandle<C> {
     pub(crate) fn with_messages(
         &mut self,
     ) -> (&mut Engine, &Messages, MutexGuard<'_, DrivenMessages>) {
-        if self.here.get_mut().is_none() {
-            self.wait();
-        }
+        // Only for its wait: the messages are borrowed together with the engine.
+        self.get_mut();
         let here = self.here.get_mut().expect("the engine is here after waiting");
         (here, &self.messages, self.messages.drive())
     }

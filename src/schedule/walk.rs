@@ -217,7 +217,8 @@ impl<T> Walker<'_, T> {
     fn step<M: Meaning<Message = T>>(&mut self, rank: usize, meaning: &mut M) -> bool {
         let nth = self.at[rank];
         let Some(&step) = self.schedules[rank].steps.get(nth) else { return false };
-        if step.writes().is_some_and(|span| self.is_leaving(rank, span)) {
+        let leaving = &self.leaving[rank];
+        if step.writes().is_some_and(|span| leaving.contains_key(&span.in_place(self.placement))) {
             return false;
         }
         match step {
@@ -235,10 +236,6 @@ impl<T> Walker<'_, T> {
         }
         self.at[rank] += 1;
         true
-    }
-
-    fn is_leaving(&self, rank: usize, span: Span) -> bool {
-        self.leaving[rank].contains_key(&span.in_place(self.placement))
     }
 
     fn post(&mut self, rank: usize, to: usize, span: Span, message: T) {

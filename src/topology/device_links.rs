@@ -52,33 +52,8 @@ pub struct DevicePath {
 
 /// Why ranks have no [`DeviceLinks`].
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DeviceLinksError {
-    /// A rank is on a GPU that does not exist.
-    #[error("rank {rank} is on GPU {gpu}, and the topology has {gpus} GPUs")]
-    NoGpu {
-        /// The rank.
-        rank: usize,
-        /// Its GPU.
-        gpu: usize,
-        /// How many GPUs there are.
-        gpus: usize,
-    },
-    /// Two GPUs are on different hosts.
-    #[error("ranks 0 and {rank} are on different hosts: GPUs reach the memory of their host alone")]
-    OtherHost {
-        /// A rank on another host than rank 0.
-        rank: usize,
-    },
-    /// No path joins two GPUs.
-    #[error("no path joins {from} and {to}")]
-    Unreachable {
-        /// The name of a GPU.
-        from: String,
-        /// The name of the other one.
-        to: String,
-    },
-}
+#[error("{0}")]
+pub struct DeviceLinksError(String);
 
 impl DeviceLinks {
     /// Ranks that have a GPU each, with unknown links.
@@ -110,20 +85,26 @@ impl DeviceLinks {
         let devices = topology.devices();
         let host = |device: usize| topology.nodes()[device].host;
         let gpu_of = |(rank, gpu): (usize, &usize)| {
-            let missing = || DeviceLinksError::NoGpu { rank, gpu: *gpu, gpus: devices.len() };
-            devices.get(*gpu).copied().ok_or_else(missing)
+            devices.get(*gpu).copied().ok_or_else(|| {
+                let gpus = devices.len();
+                let text = format!("rank {rank} is on GPU {gpu}, and the topology has {gpus} GPUs");
+                DeviceLinksError(text)
+            })
         };
         let nodes: Vec<usize> = gpus.iter().enumerate().map(gpu_of).collect::<Result<_, _>>()?;
         if let Some(rank) = nodes.iter().position(|node| host(*node) != host(nodes[0])) {
-            return Err(DeviceLinksError::OtherHost { rank });
+            return Err(DeviceLinksError(format!(
+                "ranks 0 and {rank} are on different hosts: GPUs reach the memory of their host \
+                 alone"
+            )));
         }
         let rates = topology.links().iter().map(|link| megabytes(link.bandwidth)).collect();
         let mut paths = DevicePaths { megabytes: rates, ..DevicePaths::default() };
         for from in &nodes {
             let within = topology.paths_over(*from, |link| link.kind != LinkKind::Network);
-            let unreachable = |to| DeviceLinksError::Unreachable {
-                from: topology.label(*from),
-                to: topology.label(to),
+            let unreachable = |to| {
+                let (from, to) = (topology.label(*from), topology.label(to));
+                DeviceLinksError(format!("no path joins {from} and {to}"))
             };
             let path = |to: &usize| -> Result<_, DeviceLinksError> {
                 let path = within.to(*to).ok_or_else(|| unreachable(*to))?;

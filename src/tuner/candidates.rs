@@ -4,6 +4,7 @@
 use super::{Plan, Question};
 use crate::algorithms::Algorithm;
 use crate::schedule::collective::Collective;
+use crate::schedule::hosts::Boards;
 
 /// Lengths of windows between ranks that share boards. Several fit in a core's second-level cache;
 /// a slot holds no more than the first.
@@ -89,11 +90,15 @@ fn is_short(question: &Question<'_>, algorithm: Algorithm) -> bool {
     let (boards, world) = (question.boards, question.world());
     let is_symmetric = algorithm.symmetry(question.collective, boards).is_some();
     let ranks = if is_symmetric { boards.width().unwrap_or(world) } else { world };
-    // The rank before the root is a leaf of a tree, and does what most ranks do.
-    let root = question.collective.root().unwrap_or(0);
-    let schedule =
-        algorithm.schedule_on(question.collective, boards.numbers(), (root + world - 1) % world);
-    schedule.is_some_and(|schedule| schedule.steps.len() * ranks <= STEPS)
+    steps(question.collective, algorithm, boards).is_some_and(|steps| steps * ranks <= STEPS)
+}
+
+/// The steps of the rank before the root, which is a leaf of a tree and does what most ranks do. `None` if the
+/// algorithm has no schedule.
+pub(super) fn steps(of: Collective, by: Algorithm, boards: &Boards) -> Option<usize> {
+    let numbers = boards.numbers();
+    let rank = (of.root().unwrap_or(0) + numbers.len() - 1) % numbers.len();
+    Some(by.schedule_on(of, numbers, rank)?.steps.len())
 }
 
 fn rows_of(question: &Question<'_>, algorithm: Algorithm) -> Vec<Plan> {

@@ -17,13 +17,12 @@
 //! ranks' private memory, because its owners wait until they are done. Calls of GPUs stand in the
 //! rows of a stream, so both are of a row.
 
-use super::candidates::{longest_chunk, rows};
+use super::candidates::{longest_chunk, rows, steps};
 use super::gpus::schedules;
 use super::shape::WorldShape;
 use super::{Candidate, CandidateVerdict, CostTable, OWN_WINDOW, Plan, Question};
 use crate::algorithms::Algorithm;
 use crate::schedule::Schedule;
-use crate::schedule::collective::Collective;
 use crate::schedule::hosts::ReachedMemory;
 use crate::schedule::simulate::{MachineModel, RunTime, Simulation};
 use crate::schedule::walk::Stuck;
@@ -253,7 +252,9 @@ fn shapes(question: &Question<'_>, algorithm: Algorithm) -> (Vec<WorldShape>, us
     let mut shape = WorldShape::new(question);
     let mut halvings = 0;
     let is_large = |shape: &WorldShape| {
-        shape.world() > LARGEST || steps(question.collective, algorithm, shape) > STEPS
+        let collective = question.collective.with_root(shape.root);
+        let each = || steps(collective, algorithm, &shape.boards);
+        shape.world() > LARGEST || each().is_some_and(|steps| steps * shape.world() > STEPS)
     };
     while shape.world() > EXACT && is_large(&shape) {
         shape = shape.half();
@@ -264,14 +265,6 @@ fn shapes(question: &Question<'_>, algorithm: Algorithm) -> (Vec<WorldShape>, us
     }
     let middle = shape.half();
     (vec![middle.half(), middle, shape], halvings)
-}
-
-/// About how many steps all ranks take: as many as the rank before the root, for each rank.
-fn steps(collective: Collective, algorithm: Algorithm, shape: &WorldShape) -> usize {
-    let rank = (shape.root + shape.world() - 1) % shape.world();
-    let schedule =
-        algorithm.schedule_on(collective.with_root(shape.root), shape.boards.numbers(), rank);
-    schedule.map_or(0, |schedule| schedule.steps.len() * shape.world())
 }
 
 /// The time that one more call adds to a row of calls; `alone` is that of one call alone.

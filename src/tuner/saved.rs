@@ -9,52 +9,6 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Why a table of costs cannot be read, or has no file to be written to.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TableFileError {
-    /// No directory for the file was found.
-    #[error("there is no cache directory: set MAYPOLE_TUNE to a file, or XDG_CACHE_HOME or HOME")]
-    Nowhere,
-    /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// Which file.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// A pipe, a device or a folder is where the file should be.
-    #[error("{} is no regular file, and only such a file holds a table; name another", path.display())]
-    NoFile {
-        /// A path that is no file.
-        path: PathBuf,
-    },
-    /// The file is no table.
-    #[error("{} is damaged: {source}; run 'maypole tune' again, or remove it", path.display())]
-    Damaged {
-        /// Which file.
-        path: PathBuf,
-        /// The error in its text.
-        source: TableError,
-    },
-    /// The table in the cache directory was measured on another machine, as when machines share home
-    /// directories.
-    #[error(
-        "{} was measured on '{measured}', and this is '{here}'; run 'maypole tune' here, or name the \
-         file in MAYPOLE_TUNE to use it all the same",
-        path.display()
-    )]
-    OtherMachine {
-        /// Which file.
-        path: PathBuf,
-        /// The machine that it states.
-        measured: String,
-        /// This machine.
-        here: String,
-    },
-}
-
 /// A table in a file, and the machine that it was measured on.
 #[derive(Deserialize, Serialize)]
 struct SavedTable {
@@ -103,21 +57,17 @@ impl TableLocation {
     /// Reads the table.
     ///
     /// # Errors
-    /// [`TableFileError`] if a file that was named is not there, or if any file cannot be read, is
+    /// [`TableError`] if a file that was named is not there, or if any file cannot be read, is
     /// damaged, or has costs that [no machine has](CostTable::check). Without a file in the cache
     /// directory, the built-in table is loaded. A file there must be of this machine; one that was
     /// named may be of any.
-    pub fn load(&self) -> Result<CostTable, TableFileError> {
+    pub fn load(&self) -> Result<CostTable, TableError> {
         match self {
             Self::BuiltIn | Self::Cache(None) => Ok(CostTable::BUILT_IN),
             Self::File(path) => Ok(read(path)?.0),
-            Self::Cache(Some(path)) => match read_own(path) {
-                Err(TableFileError::Io { source, .. })
-                    if source.kind() == io::ErrorKind::NotFound =>
-                {
-                    Ok(CostTable::BUILT_IN)
-                }
-                read => read,
+            Self::Cache(Some(path)) => match path.try_exists() {
+                Ok(false) => Ok(CostTable::BUILT_IN),
+                _ => read_own(path),
             },
         }
     }
@@ -130,11 +80,14 @@ impl TableLocation {
     /// ```
     ///
     /// # Errors
-    /// [`TableFileError`] if there is no file for the table, or if the path is no regular file.
-    pub fn file(&self) -> Result<&Path, TableFileError> {
+    /// [`TableError`] if there is no file for the table, or if the path is no regular file.
+    pub fn file(&self) -> Result<&Path, TableError> {
         match self {
             Self::File(path) | Self::Cache(Some(path)) => only_a_file(path).map(|()| &**path),
-            Self::BuiltIn | Self::Cache(None) => Err(TableFileError::Nowhere),
+            Self::BuiltIn | Self::Cache(None) => Err(TableError(
+                "there is no cache directory: set MAYPOLE_TUNE to a file, or XDG_CACHE_HOME or HOME"
+                    .to_owned(),
+            )),
         }
     }
 }
@@ -165,9 +118,12 @@ impl CostTable {
 
 /// Refuses a path that exists and is no regular file. Opening a pipe would block, and a rename to
 /// the path would replace a device.
-fn only_a_file(path: &Path) -> Result<(), TableFileError> {
+fn only_a_file(path: &Path) -> Result<(), TableError> {
     match fs::metadata(path) {
-        Ok(there) if !there.is_file() => Err(TableFileError::NoFile { path: path.to_owned() }),
+        Ok(there) if !there.is_file() => Err(TableError(format!(
+            "{} is no regular file, and only such a file holds a table; name another",
+            path.display()
+        ))),
         _ => Ok(()),
     }
 }
@@ -179,37 +135,36 @@ fn machine() -> String {
     format!("{} x {name}", info.count())
 }
 
-/// Reads a table that must be of this machine, or name none.
-fn read_own(path: &Path) -> Result<CostTable, TableFileError> {
+/// Reads a table that must be of this machine, or name none. Machines may share home directories.
+fn read_own(path: &Path) -> Result<CostTable, TableError> {
     let (table, measured) = read(path)?;
     let here = machine();
     match measured.filter(|measured| *measured != here) {
         None => Ok(table),
-        Some(measured) => {
-            Err(TableFileError::OtherMachine { path: path.to_owned(), measured, here })
-        }
+        Some(measured) => Err(TableError(format!(
+            "{} was measured on '{measured}', and this is '{here}'; run 'maypole tune' here, or \
+             name the file in MAYPOLE_TUNE to use it all the same",
+            path.display()
+        ))),
     }
 }
 
 /// Reads a table, and its machine if the table names one.
-fn read(path: &Path) -> Result<(CostTable, Option<String>), TableFileError> {
+fn read(path: &Path) -> Result<(CostTable, Option<String>), TableError> {
     only_a_file(path)?;
-    let path = path.to_owned();
+    let name = path.display();
     let mut bytes = Vec::new();
     // One byte more than a table has is enough for the parser to refuse it.
     let most = LONGEST as u64 + 1;
-    match fs::File::open(&path).and_then(|file| file.take(most).read_to_end(&mut bytes)) {
-        Err(source) => Err(TableFileError::Io { path, source }),
-        Ok(_) => {
-            let text = String::from_utf8_lossy(&bytes);
-            let saved = serde_json::from_str::<SavedTable>(&text);
-            let table = text.parse::<CostTable>().and_then(|table| table.check().map(|()| table));
-            match table {
-                Ok(table) => Ok((table, saved.ok().and_then(|saved| saved.measured_on))),
-                Err(source) => Err(TableFileError::Damaged { path, source }),
-            }
-        }
-    }
+    let read = fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
+    read.map_err(|error| TableError(format!("{name}: {error}")))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let saved = serde_json::from_str::<SavedTable>(&text);
+    let table = text.parse::<CostTable>().and_then(|table| table.check().map(|()| table));
+    let damaged = |why: TableError| {
+        TableError(format!("{name} is damaged: {why}; run 'maypole tune' again, or remove it"))
+    };
+    Ok((table.map_err(damaged)?, saved.ok().and_then(|saved| saved.measured_on)))
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod sentence;
 pub mod service;
 mod verbs;
 
+pub(crate) use peer::Peer;
 #[doc(hidden)]
 pub use sentence::RankSentence;
 pub(crate) use sentence::{group_name, rank_name};

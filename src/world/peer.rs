@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// How to reach one rank, and which machine and process it is.
+/// The description of one rank by itself: its address, its machine and process, and its report.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Peer {
     /// The address of the rank's one listening port.
@@ -19,9 +19,18 @@ pub(crate) struct Peer {
     pub(crate) round_trip: Option<Duration>,
     /// Bytes a second of the path to that process; `None` if it was not measured.
     pub(crate) bandwidth: Option<u64>,
+    /// Its message to all others, opaque to the control plane.
+    pub(crate) report: Vec<u8>,
+    /// The requested rank of a newcomer; `None` for a process that has been a rank.
+    pub(crate) wish: Option<usize>,
 }
 
 impl Peer {
+    /// True for a process that was no rank before.
+    pub(crate) fn is_newcomer(&self) -> bool {
+        self.wish.is_some()
+    }
+
     /// The boot of the machine, with which the identity of a host begins.
     pub(crate) fn machine(&self) -> &str {
         self.host.split(' ').next().unwrap_or_default()

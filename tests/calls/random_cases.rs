@@ -224,11 +224,8 @@ fn threads_alone() {
 
 /// Checks that the cases cover every combination.
 fn check_coverage(ended: &[Ended]) {
-    let cases: Vec<Vec<&str>> = ended
-        .iter()
-        .flat_map(|ended| ended.said("ran"))
-        .map(|words| words.split(' ').collect())
-        .collect();
+    let cases = ended.iter().flat_map(|ended| ended.said("ran"));
+    let cases: Vec<Vec<&str>> = cases.map(|words| words.split(' ').collect()).collect();
     assert_eq!(cases.len() as u64, 27 * most_cases());
     let drawn = |of: fn(&[&str]) -> String| {
         let mut counts: HashMap<String, usize> = HashMap::new();

@@ -8,7 +8,7 @@ use crate::spawn::{as_each_rank, say};
 use crate::walks::ready;
 use crate::{PLACES, succeed, world};
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use maypole::cuda::Comm;
+use maypole::cuda::{Comm, CommOptions};
 use maypole::schedule::collective::Collective;
 use maypole::{Communicator, Error, ReduceOp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,6 +31,9 @@ crate::roles! {
     make_beside_thread in 1: a_group_is_made_beside_the_call_of_a_thread_that_shares_the_gpu_emulated,
         [WAITING[2], PLACES[0]],
         [WAITING[2], PLACES[1]];
+    load_for_few in 1: a_module_is_loaded_beside_a_call_that_waits_for_its_thread_emulated,
+        [PLACES[0]],
+        [PLACES[1]];
     tell_place;
 }
 
@@ -82,6 +85,30 @@ fn make_beside_thread() {
             a.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
         }
         a.synchronize().unwrap();
+    });
+}
+
+/// Ranks 0 and 2 load a module for a call of a group of their own, while a call of rank 1, a thread that shares
+/// their GPU, waits for both: no load waits for the end of that.
+fn load_for_few() {
+    Communicator::run_local(3, |mut comm| {
+        let (all, mut data) = ready(&mut comm, &context(0).new_stream().unwrap());
+        all.set_timeout(Duration::from_secs(60));
+        let color = (comm.rank() != 1).then_some(0);
+        let few = all.split(color, 0, &CommOptions::default()).unwrap();
+        if few.is_none() {
+            all.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+        }
+        comm.barrier().unwrap();
+        let start = Instant::now();
+        if let Some(few) = few {
+            let mut one = few.stream().clone_htod(&[1.0f32]).unwrap();
+            few.all_reduce_in_place(&mut one, &ReduceOp::Min).unwrap();
+            all.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
+            few.synchronize().unwrap();
+        }
+        all.synchronize().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(5), "a module waited");
     });
 }
 

@@ -26,19 +26,12 @@ crate::roles! {
 fn run_two_groups() {
     Communicator::run_local(2, |mut comm| {
         let streams = [0, 1].map(|_| context(0).new_stream().unwrap());
-        let mut groups: Vec<_> = streams
-            .iter()
-            .map(|stream| {
-                let gpu = Comm::new(&mut comm, Arc::clone(stream)).unwrap();
-                assert_eq!(gpu.host_reason(), None);
-                let mut data = stream.clone_htod(&vec![1.0f32; 100_000]).unwrap();
-                gpu.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
-                gpu.synchronize().unwrap();
-                gpu.set_timeout(Duration::from_secs(4));
-                comm.barrier().unwrap();
-                (gpu, data)
-            })
-            .collect();
+        let mut groups = streams.map(|stream| {
+            let (gpu, _) = ready(&mut comm, &stream);
+            assert_eq!(gpu.host_reason(), None);
+            gpu.set_timeout(Duration::from_secs(4));
+            (gpu, stream.clone_htod(&vec![1.0f32; 100_000]).unwrap())
+        });
         let other = 1 - comm.rank();
         if comm.rank() == 1 {
             comm.recv(&mut [0u8], other, 0).unwrap();
@@ -51,7 +44,7 @@ fn run_two_groups() {
         }
         for (gpu, data) in &groups {
             gpu.synchronize().unwrap();
-            assert_eq!(gpu.stream().clone_dtoh(data).unwrap(), [4.0; 100_000]);
+            assert_eq!(gpu.stream().clone_dtoh(data).unwrap(), [2.0; 100_000]);
         }
         comm.barrier().unwrap();
     });

@@ -21,6 +21,8 @@ struct Trouble<'a> {
 /// # Errors
 /// The violation, as a sentence.
 pub(crate) fn judge(plan: &Plan, ended: &[Ended]) -> Result<Verdict, String> {
+    // Ranks that name other roots, and wait for nothing, print that when they leave: see `faults.md`.
+    let prints = ended.iter().flat_map(|it| &it.lines).any(|it| it.contains("ranks do not match"));
     let troubles = ended.iter().flat_map(|process| process.said("trouble"));
     let troubles: Vec<Trouble<'_>> = troubles.map(trouble).collect();
     if let Some(found) = troubles.iter().find(|trouble| trouble.is_wrong) {
@@ -34,7 +36,7 @@ pub(crate) fn judge(plan: &Plan, ended: &[Ended]) -> Result<Verdict, String> {
             Err(format!("an error, and no rank did anything wrong: {}", found.text))
         }
         Some(_) => Ok(Verdict::SomeFailed),
-        None if plan.class == Class::Mismatch && plan.mismatch.is_some() => {
+        None if plan.class == Class::Mismatch && plan.mismatch.is_some() && !prints => {
             Err("calls that do not match were no error on any rank".to_owned())
         }
         None => Ok(Verdict::AllRight),
@@ -94,5 +96,6 @@ mod tests {
         assert!(judged(&late, Some(101), &[]).unwrap_err().contains("101"));
         let unseen = Plan { mismatch: Some("rank 1".to_owned()), ..plan(Class::Mismatch) };
         assert!(judged(&unseen, Some(0), &[]).is_err());
+        assert!(judged(&unseen, Some(0), &["maypole: ranks do not match"]).is_ok());
     }
 }

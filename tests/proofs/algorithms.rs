@@ -167,7 +167,7 @@ fn different_chunks_need_not_be_equally_long() {
     let mixed = Schedule::new(2, vec![Step::Copy { from: input(0), into: output(1) }]);
     let flaw =
         verify(Collective::AllReduce, &[mixed.clone(), mixed], Placement::Apart).unwrap_err();
-    assert_eq!(flaw, Flaw::Length { rank: 0, step: 0, from: input(0), into: output(1) });
+    assert!(flaw.to_string().starts_with("rank 0, step 0: in0 and out1 are different chunks"));
 }
 
 #[test]

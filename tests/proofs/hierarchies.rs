@@ -34,10 +34,8 @@ fn prove_one(collective: Collective, hosts: &[usize], levels: Levels) -> Option<
 }
 
 fn levels() -> impl Iterator<Item = Levels> {
-    let local = Algorithm::ALL;
-    local
-        .into_iter()
-        .flat_map(|local| Algorithm::ALL.into_iter().map(move |across| Levels { local, across }))
+    let all = || Algorithm::ALL.into_iter();
+    all().flat_map(move |local| all().map(move |across| Levels { local, across }))
 }
 
 /// Random hosts of `world` ranks: in a row or mixed, of any sizes.
@@ -172,10 +170,7 @@ fn levels_are_chosen_where_they_pay_and_explained_where_they_cannot() {
         let refused = comm.all_to_all((&[0u8; 3], &mut [0u8; 3])).unwrap_err();
         assert!(refused.to_string().contains("hierarchical"), "{refused}");
     });
-    assert!(
-        rows(&question(&one_board), None)
-            .iter()
-            .all(|row| row.algorithm != Algorithm::Hierarchical)
-    );
+    let offered = rows(&question(&one_board), None);
+    assert!(offered.iter().all(|row| row.algorithm != Algorithm::Hierarchical));
     assert!(!rows(&question(&one_board), Some(Algorithm::Hierarchical)).is_empty());
 }

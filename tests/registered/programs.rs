@@ -6,7 +6,7 @@ use super::common::world::{Operation, World};
 use super::skip;
 use maypole::algorithms::Algorithm;
 use maypole::execute::{Buffers, LinkError, NoObserver, PeerMemory, ProcessBuffers};
-use maypole::lower::{LoweringInput, RegisteredProgram, lower_registered};
+use maypole::lower::{LoweringInput, Program, lower_registered};
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::{Boards, ReachedMemory};
 use maypole::schedule::{Layout, Placement};
@@ -20,7 +20,7 @@ use std::sync::Mutex;
 struct RegisteredOperation {
     operation: Operation,
     access: ReachedMemory,
-    programs: Vec<RegisteredProgram>,
+    programs: Vec<Program>,
     /// Ranks that call in place.
     in_place: Vec<bool>,
 }
@@ -76,9 +76,9 @@ impl RegisteredOperation {
             fingerprint: 7,
         };
         let programs = (0..world).map(|me| lower_registered(&input, me, access));
-        let programs: Vec<RegisteredProgram> = programs.collect::<Option<_>>()?;
-        let may = programs[0].allows_in_place;
-        assert!(programs.iter().all(|it| it.allows_in_place == may));
+        let programs: Vec<Program> = programs.collect::<Option<_>>()?;
+        let may = programs[0].allows_in_place();
+        assert!(programs.iter().all(|it| it.allows_in_place() == may));
         let in_place = (0..world).map(|_| may && rng.below(2) == 0).collect();
         Some(Self { operation, access, programs, in_place })
     }
@@ -92,7 +92,7 @@ impl RegisteredOperation {
         let beacon = MemoryBeacon::new().unwrap();
         World { hosts: vec![0; world], capacity: 1 }
             .run(|me, executor| {
-                let program = &self.programs[me].program;
+                let program = &self.programs[me];
                 let scratch = Region::new(program.scratch);
                 let own = Buffers { scratch: scratch.view(), ..memory[me].buffers() };
                 let sum = BuiltInReducer::new(DataType::F32, BinaryOp::Sum).into();
@@ -175,7 +175,7 @@ fn able(access: ReachedMemory) -> BTreeSet<(&'static str, bool)> {
                         RegisteredOperation::new(algorithm, collective, world, access, &mut rng);
                     let Some(operation) = made else { continue };
                     operation.check(&format!("{algorithm} {}", collective.name()));
-                    able.insert((collective.name(), operation.programs[0].allows_in_place));
+                    able.insert((collective.name(), operation.programs[0].allows_in_place()));
                 }
             }
         }
@@ -211,7 +211,7 @@ fn what_a_peer_no_longer_holds_is_not_taken() {
         beacons[0].close();
         let taken = Mutex::new(Vec::new());
         let ended = World { hosts: vec![0; 3], capacity: 1 }.run(|me, executor| {
-            let program = &operation.programs[me].program;
+            let program = &operation.programs[me];
             let own = memory[me].buffers();
             let peer = |(of, beacon): (&RankMemory, _)| PeerMemory::Process(of.process(beacon));
             let peers: Vec<_> = memory.iter().zip(&beacons).map(peer).collect();
@@ -243,7 +243,7 @@ fn programs_have_the_bits_of_those_on_private_memory() {
 }
 
 /// The programs of three ranks on registered memory.
-fn registered(algorithm: Algorithm, collective: Collective) -> Vec<RegisteredProgram> {
+fn registered(algorithm: Algorithm, collective: Collective) -> Vec<Program> {
     let mut rng = SeededRng::new(1);
     let access = ReachedMemory::Registered;
     RegisteredOperation::new(algorithm, collective, 3, access, &mut rng).unwrap().programs
@@ -253,10 +253,9 @@ fn registered(algorithm: Algorithm, collective: Collective) -> Vec<RegisteredPro
 /// pushed, and no rank waits for another at the end.
 #[test]
 fn a_reduction_in_two_shots_is_one_message_to_each_rank() {
-    for it in &registered(Algorithm::TwoShot, Collective::AllReduce) {
-        let program = &it.program;
+    for program in &registered(Algorithm::TwoShot, Collective::AllReduce) {
         let access = program.registered.as_ref().unwrap();
-        assert!(it.allows_in_place);
+        assert!(program.allows_in_place());
         assert_eq!(program.totals[..], [u64::from(program.windows); 3]);
         assert_eq!(access.pushes.len(), 2);
         assert!(access.awaited_at_end.is_empty() && program.flushes.is_empty());
@@ -269,13 +268,13 @@ fn a_reduction_in_two_shots_is_one_message_to_each_rank() {
 fn a_rank_waits_for_those_that_read_its_memory() {
     for (me, it) in registered(Algorithm::Ring, Collective::AllReduce).iter().enumerate() {
         let next = (me as u32 + 1) % 3;
-        let waits = it.program.flushes.iter().map(|flush| (flush.peer, flush.nth, flush.stage));
+        let waits = it.flushes.iter().map(|flush| (flush.peer, flush.nth, flush.stage));
         assert_eq!(waits.collect::<Vec<_>>(), [(next, 0, 0), (next, 1, 1)]);
-        assert_eq!(it.program.registered.as_ref().unwrap().awaited_at_end[..], [next]);
+        assert_eq!(it.registered.as_ref().unwrap().awaited_at_end[..], [next]);
     }
     let collective = Collective::Broadcast { root: 0 };
     for (me, it) in registered(Algorithm::Linear, collective).iter().enumerate() {
         let awaited: &[u32] = if me == 0 { &[1, 2] } else { &[] };
-        assert_eq!(it.program.registered.as_ref().unwrap().awaited_at_end[..], *awaited);
+        assert_eq!(it.registered.as_ref().unwrap().awaited_at_end[..], *awaited);
     }
 }

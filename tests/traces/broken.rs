@@ -17,11 +17,8 @@ pub(crate) fn rank_process(_: &str) {
 fn files_that_cannot_be_written_do_no_harm() {
     for file in ["/nonexistent/folder/trace.json", "/dev/full"] {
         let ended = World::new("much", 2).set("MAYPOLE_TRACE", file).start().succeed();
-        let lines: Vec<_> = ended
-            .iter()
-            .flat_map(|ended| &ended.lines)
-            .filter(|line| line.contains(file))
-            .collect();
+        let lines = ended.iter().flat_map(|ended| &ended.lines);
+        let lines: Vec<_> = lines.filter(|line| line.contains(file)).collect();
         assert_eq!(lines.len(), 1, "said once: {lines:?}");
         assert!(lines[0].contains("nothing is traced: "), "{lines:?}");
     }

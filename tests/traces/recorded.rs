@@ -173,15 +173,9 @@ fn waits_are_shown() {
         comm.all_reduce(&mut [1.0f64], ReduceOp::Sum).unwrap();
     });
     let file = read(&path);
-    let call = file
-        .of("rank 1", "call")
-        .into_iter()
-        .find(|call| call.name.starts_with("all_reduce"))
-        .unwrap();
-    let waits = file
-        .of("rank 1", "wait")
-        .into_iter()
-        .filter(|wait| wait.start >= call.start && wait.end <= call.end);
+    let [calls, waits] = ["call", "wait"].map(|kind| file.of("rank 1", kind));
+    let call = calls.into_iter().find(|call| call.name.starts_with("all_reduce")).unwrap();
+    let waits = waits.into_iter().filter(|wait| wait.start >= call.start && wait.end <= call.end);
     let waited: f64 =
         waits.filter(|wait| wait.facts["peer"] == 0).map(|wait| wait.end - wait.start).sum();
     assert!(waited > 10_000.0, "{waited} us, though rank 0 was 200 ms late");

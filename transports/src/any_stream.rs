@@ -1,13 +1,12 @@
 //! The stream between two ranks, over any transport.
 
 use crate::ib::VerbsStream;
-use crate::poll::Interest;
+use crate::poll::PollFd;
 use crate::stream::direct::DirectWrites;
 use crate::stream::{HEAD, Result, Stream};
-use crate::{EncryptedStream, Mem, Pipe, Tcp};
+use crate::{EncryptedStream, Mem, Tcp};
 use maypole_kernels::{View, ViewMut};
 use std::fmt::Debug;
-use std::os::fd::BorrowedFd;
 
 /// A stream of any kind. An enum rather than a trait object, so that short messages cost no
 /// indirect call.
@@ -18,8 +17,6 @@ pub enum AnyStream {
     Tcp(Tcp),
     /// Between threads of one process.
     Mem(Mem),
-    /// Through memory that two processes share.
-    Pipe(Pipe),
     /// Over TCP, encrypted. In a box, because its state is larger than that of all others.
     Encrypted(Box<EncryptedStream<Tcp>>),
     /// Over InfiniBand or RoCE.
@@ -40,7 +37,6 @@ macro_rules! each {
         match $any {
             Self::Tcp($stream) => $value,
             Self::Mem($stream) => $value,
-            Self::Pipe($stream) => $value,
             Self::Encrypted($stream) => $value,
             Self::Verbs($stream) => $value,
             Self::EncryptedVerbs($stream) => $value,
@@ -55,7 +51,7 @@ impl AnyStream {
     pub fn unsent(&self) -> usize {
         match self {
             Self::Tcp(stream) => stream.unsent(),
-            Self::Mem(_) | Self::Pipe(_) | Self::Verbs(_) | Self::Test(_) => 0,
+            Self::Mem(_) | Self::Verbs(_) | Self::Test(_) => 0,
             Self::Encrypted(stream) => stream.below().unsent() + stream.unsent(),
             Self::EncryptedVerbs(stream) => stream.unsent(),
         }
@@ -63,7 +59,7 @@ impl AnyStream {
 
     /// Returns true if the stream leads to another process over a connection.
     pub fn is_connection(&self) -> bool {
-        !matches!(self, Self::Mem(_) | Self::Pipe(_) | Self::Test(_))
+        !matches!(self, Self::Mem(_) | Self::Test(_))
     }
 }
 
@@ -82,7 +78,7 @@ impl Stream for AnyStream {
         each!(self, stream => stream.prepare_to_sleep())
     }
 
-    fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
+    fn interest(&self, reads: bool, writes: bool) -> Option<PollFd<'_>> {
         each!(self, stream => stream.interest(reads, writes))
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -23,6 +23,7 @@ static CLAIMED: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
 
 /// How long a read of an inherited pipe waits for bytes.
 const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+const SILENT: &str = "a pipe that stays open, and from which nothing came for 10 s";
 
 /// Takes ownership of a descriptor that this process inherited. Children of this process do not
 /// inherit the descriptor.
@@ -44,26 +45,18 @@ const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// ```
 pub fn take_inherited(number: RawFd) -> io::Result<OwnedFd> {
     if number < 3 {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "0, 1 and 2 are the standard streams",
-        ));
+        return failed(ErrorKind::InvalidInput, "0, 1 and 2 are the standard streams");
     }
     let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
     if claimed.contains(&number) {
-        return Err(io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "this process has taken the descriptor already",
-        ));
+        return failed(ErrorKind::AlreadyExists, "this process has taken the descriptor already");
     }
     // SAFETY: the number is not -1, and the borrow ends before anything here could close it. If
     // nothing is open under it the one call made through it reports EBADF.
     let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) })?;
     if flags.contains(FdFlags::CLOEXEC) {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "this process opened the descriptor and did not inherit it",
-        ));
+        let why = "this process opened the descriptor and did not inherit it";
+        return failed(ErrorKind::InvalidInput, why);
     }
     claimed.insert(number);
     // SAFETY: the descriptor is open and survives exec. Rust's own descriptors do not, those that
@@ -91,15 +84,12 @@ pub fn read_inherited(number: RawFd, limit: usize) -> io::Result<Vec<u8>> {
         match read_on(&file, &mut bytes[filled..], filled as u64) {
             Ok(0) => break,
             Ok(more) => filled += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
     if filled > limit {
-        return Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            format!("more than {limit} bytes"),
-        ));
+        return failed(ErrorKind::FileTooLarge, format!("more than {limit} bytes"));
     }
     bytes.truncate(filled);
     Ok(bytes)
@@ -108,7 +98,7 @@ pub fn read_inherited(number: RawFd, limit: usize) -> io::Result<Vec<u8>> {
 /// Reads at an offset or, from a file without offsets, the next bytes.
 fn read_on(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
     match file.read_at(bytes, offset) {
-        Err(error) if error.kind() == io::ErrorKind::NotSeekable => {
+        Err(error) if error.kind() == ErrorKind::NotSeekable => {
             wait_readable(file)?;
             (&mut &*file).read(bytes)
         }
@@ -119,10 +109,7 @@ fn read_on(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
 fn wait_readable(file: &File) -> io::Result<()> {
     let mut interest = [PollFd::from_borrowed_fd(file.as_fd(), PollFlags::IN)];
     match poll(&mut interest, Some(&SILENCE)) {
-        Ok(0) => Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            "a pipe that stays open, and from which nothing came for 10 s",
-        )),
+        Ok(0) => failed(ErrorKind::TimedOut, SILENT),
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -206,7 +193,11 @@ pub fn open_private(path: &Path) -> io::Result<File> {
 }
 
 fn refused(why: impl Into<String>) -> io::Result<File> {
-    Err(io::Error::other(why.into()))
+    failed(ErrorKind::Other, why)
+}
+
+fn failed<T>(kind: ErrorKind, why: impl Into<String>) -> io::Result<T> {
+    Err(io::Error::new(kind, why.into()))
 }
 
 /// Sets a timeout on every later read and write of a socket of any family.

@@ -1,51 +1,26 @@
 //! Sleeping for a bounded time, until a stream can send or receive.
 
-use arrayvec::ArrayVec;
-use rustix::event::{PollFd, PollFlags, Timespec};
+pub use rustix::event::PollFd;
+use rustix::event::{PollFlags, Timespec};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// Descriptors that [`poll`] watches without allocating.
-const WITHOUT_ALLOCATING: usize = 64;
-
-/// The awaited events of one descriptor. The end of the stream and a failed link always end the
-/// wait.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Interest {
-    /// Until bytes, or the end of them, can be read.
-    Read,
-    /// Until bytes can be written.
-    Write,
-    /// Until bytes, or the end of them, can be read, or bytes can be written.
-    Both,
-}
-
-impl Interest {
-    /// Returns the interest of a link that `reads`, `writes`, does both or neither.
-    ///
-    /// ```
-    /// use maypole_transports::poll::Interest;
-    /// assert_eq!(Interest::new(true, false), Some(Interest::Read));
-    /// assert_eq!(Interest::new(false, false), None);
-    /// ```
-    pub fn new(reads: bool, writes: bool) -> Option<Self> {
-        match (reads, writes) {
-            (true, true) => Some(Self::Both),
-            (true, false) => Some(Self::Read),
-            (false, true) => Some(Self::Write),
-            (false, false) => None,
-        }
-    }
-
-    fn flags(self) -> PollFlags {
-        match self {
-            Self::Read => PollFlags::IN,
-            Self::Write => PollFlags::OUT,
-            Self::Both => PollFlags::IN | PollFlags::OUT,
-        }
-    }
+/// Returns the events of `descriptor` that end a sleep: with `reads` bytes, or the end of them, can be read; with
+/// `writes` bytes can be written. `None` without both. A failed link always ends the sleep.
+///
+/// ```
+/// use maypole_transports::poll::interest;
+/// use std::os::fd::AsFd;
+/// assert!(interest(std::io::stdin().as_fd(), true, false).is_some());
+/// assert!(interest(std::io::stdin().as_fd(), false, false).is_none());
+/// ```
+pub fn interest(descriptor: BorrowedFd<'_>, reads: bool, writes: bool) -> Option<PollFd<'_>> {
+    let mut events = PollFlags::empty();
+    events.set(PollFlags::IN, reads);
+    events.set(PollFlags::OUT, writes);
+    (!events.is_empty()).then(|| PollFd::from_borrowed_fd(descriptor, events))
 }
 
 /// Sleeps until one of `interests` is met, but no longer than `timeout`. Without interests it
@@ -53,38 +28,28 @@ impl Interest {
 ///
 /// The result does not name the met interest, because the caller tries every stream again in any
 /// case. A signal may end the sleep early. A stream that the peer has closed is always readable, so
-/// leave out closed streams. Up to 64 descriptors are watched without allocating.
+/// leave out closed streams.
 ///
 /// # Errors
 /// Errors of poll(2): out of memory, or more descriptors than the process may open.
 ///
 /// ```
-/// use maypole_transports::poll::{Interest, poll};
+/// use maypole_transports::poll::{interest, poll};
 /// use std::{io::Write, os::fd::AsFd, os::unix::net::UnixStream, time::Duration};
 ///
 /// let (here, mut there) = UnixStream::pair()?;
 /// there.write_all(b"x")?;
-/// poll(&[(here.as_fd(), Interest::Read)], Duration::from_secs(60))?; // at once
+/// let mut interests = [interest(here.as_fd(), true, false).unwrap()];
+/// poll(&mut interests, Duration::from_secs(60))?; // at once
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn poll(interests: &[(BorrowedFd<'_>, Interest)], timeout: Duration) -> io::Result<()> {
-    let watched = interests
-        .iter()
-        .map(|(descriptor, interest)| PollFd::from_borrowed_fd(*descriptor, interest.flags()));
-    let outcome = if interests.len() <= WITHOUT_ALLOCATING {
-        sleep(&mut watched.collect::<ArrayVec<_, WITHOUT_ALLOCATING>>(), timeout)
-    } else {
-        sleep(&mut watched.collect::<Vec<_>>(), timeout)
-    };
-    match outcome {
+pub fn poll(interests: &mut [PollFd<'_>], timeout: Duration) -> io::Result<()> {
+    let longest = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
+    let timeout = Timespec::try_from(timeout).unwrap_or(longest);
+    match rustix::event::poll(interests, Some(&timeout)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
-}
-
-fn sleep(watched: &mut [PollFd<'_>], timeout: Duration) -> rustix::io::Result<usize> {
-    let longest = Timespec { tv_sec: i64::MAX, tv_nsec: 0 };
-    rustix::event::poll(watched, Some(&Timespec::try_from(timeout).unwrap_or(longest)))
 }
 
 #[cfg(test)]
@@ -101,7 +66,7 @@ mod tests {
     #[test]
     fn nothing_to_wait_for_sleeps_out_the_timeout() {
         let start = Instant::now();
-        poll(&[], SHORT).unwrap();
+        poll(&mut [], SHORT).unwrap();
         assert!(start.elapsed() >= SHORT);
     }
 
@@ -109,7 +74,7 @@ mod tests {
     fn a_silent_descriptor_is_waited_for_until_the_timeout() {
         let (here, _there) = UnixStream::pair().unwrap();
         let start = Instant::now();
-        poll(&[(here.as_fd(), Interest::Read)], SHORT).unwrap();
+        poll(&mut [interest(here.as_fd(), true, false).unwrap()], SHORT).unwrap();
         assert!(start.elapsed() >= SHORT);
     }
 
@@ -119,7 +84,7 @@ mod tests {
         let start = Instant::now();
         std::thread::scope(|threads| {
             threads.spawn(|| there.write_all(b"x").unwrap());
-            poll(&[(here.as_fd(), Interest::Read)], LONG).unwrap();
+            poll(&mut [interest(here.as_fd(), true, false).unwrap()], LONG).unwrap();
         });
         assert!(start.elapsed() < LONG / 2);
     }
@@ -127,9 +92,9 @@ mod tests {
     #[test]
     fn room_to_write_wakes_a_writer() {
         let (here, _there) = UnixStream::pair().unwrap();
-        for interest in [Interest::Write, Interest::Both] {
+        for reads in [false, true] {
             let start = Instant::now();
-            poll(&[(here.as_fd(), interest)], LONG).unwrap();
+            poll(&mut [interest(here.as_fd(), reads, true).unwrap()], LONG).unwrap();
             assert!(start.elapsed() < LONG / 2);
         }
     }
@@ -139,7 +104,7 @@ mod tests {
         let (here, there) = UnixStream::pair().unwrap();
         drop(there);
         let start = Instant::now();
-        poll(&[(here.as_fd(), Interest::Read)], Duration::MAX).unwrap();
+        poll(&mut [interest(here.as_fd(), true, false).unwrap()], Duration::MAX).unwrap();
         assert!(start.elapsed() < LONG / 2);
     }
 
@@ -148,11 +113,11 @@ mod tests {
         let (here, mut there) = UnixStream::pair().unwrap();
         let (silent, _peer) = UnixStream::pair().unwrap();
         there.write_all(b"x").unwrap();
-        for others in [0, WITHOUT_ALLOCATING - 1, WITHOUT_ALLOCATING, 3 * WITHOUT_ALLOCATING] {
-            let mut interests = vec![(silent.as_fd(), Interest::Read); others];
-            interests.push((here.as_fd(), Interest::Read));
+        for others in [0, 63, 64, 192] {
+            let mut interests = vec![interest(silent.as_fd(), true, false).unwrap(); others];
+            interests.push(interest(here.as_fd(), true, false).unwrap());
             let start = Instant::now();
-            poll(&interests, LONG).unwrap();
+            poll(&mut interests, LONG).unwrap();
             assert!(start.elapsed() < LONG / 2, "{others} others");
         }
     }

@@ -43,9 +43,7 @@ mod stream;
 
 pub use channel::Channel;
 pub use cipher::CipherSuite;
-pub use handshake::{
-    HandshakeProgress, Initiator, Responder, UnacceptedChannel, initiate, refuse, respond,
-};
+pub use handshake::{Initiator, Responder, UnacceptedChannel, initiate, refuse, respond};
 pub use keys::RecordKeys;
 pub use stream::EncryptedStream;
 

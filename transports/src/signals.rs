@@ -87,7 +87,7 @@ impl Drop for SignalEvents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::poll::{Interest, poll};
+    use crate::poll::{interest, poll};
     use signal_hook::consts::{SIGUSR1, SIGUSR2};
     use std::time::Duration;
 
@@ -96,7 +96,8 @@ mod tests {
         let events = SignalEvents::new(SIGUSR2).unwrap();
         assert!(!events.take());
         signal_hook::low_level::raise(SIGUSR2).unwrap();
-        poll(&[(events.as_fd(), Interest::Read)], Duration::from_secs(60)).unwrap();
+        let mut interests = [interest(events.as_fd(), true, false).unwrap()];
+        poll(&mut interests, Duration::from_secs(60)).unwrap();
         assert!(events.take());
         assert!(!events.take());
     }

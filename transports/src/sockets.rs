@@ -45,23 +45,24 @@ struct Counted {
     rate: u64,
 }
 
+/// Reads an option of a socket. Returns how many bytes of `value` the kernel has written.
+fn option(socket: &impl AsRawFd, (level, name): (i32, i32), value: &mut [u8]) -> io::Result<usize> {
+    let mut len = value.len() as libc::socklen_t;
+    let (descriptor, start) = (socket.as_raw_fd(), value.as_mut_ptr().cast());
+    // SAFETY: the kernel writes at most `len` bytes to `value`, and both live until it returns.
+    match unsafe { libc::getsockopt(descriptor, level, name, start, &raw mut len) } {
+        0 => Ok(len as usize),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn counted(socket: &TcpStream) -> Option<Counted> {
     let mut info = [0u8; 168];
-    let mut len = info.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `info`, and both live until it returns.
-    let done = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            info.as_mut_ptr().cast(),
-            &raw mut len,
-        )
-    };
+    let len = option(socket, (libc::IPPROTO_TCP, libc::TCP_INFO), &mut info).ok()?;
     let word = |at: usize| info[at..].first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
     let (segment, unacknowledged, round_trip) = (word(16)?, word(24)?, word(148)?);
     let rate = u64::from_ne_bytes(*info.last_chunk()?);
-    let is_known = done == 0 && len as usize == info.len() && (1..u32::MAX).contains(&round_trip);
+    let is_known = len == info.len() && (1..u32::MAX).contains(&round_trip);
     is_known.then_some(Counted { segment, unacknowledged, round_trip, rate })
 }
 
@@ -163,7 +164,8 @@ pub fn connect_abstract_nonblocking(name: &[u8]) -> io::Result<UnixStream> {
 /// # Errors
 /// Errors of the kernel.
 pub fn same_user(socket: &UnixStream) -> io::Result<bool> {
-    Ok(peer_of(socket)?.uid == effective_user())
+    let [_, user, _] = peer_of(socket)?;
+    Ok(user == effective_user())
 }
 
 /// Returns the number of the process that made the other end; `None` if it is in another namespace of
@@ -179,28 +181,18 @@ pub fn same_user(socket: &UnixStream) -> io::Result<bool> {
 /// # Errors
 /// Errors of the kernel.
 pub fn peer_process(socket: &UnixStream) -> io::Result<Option<u32>> {
-    Ok(u32::try_from(peer_of(socket)?.pid).ok().filter(|number| *number > 0))
+    let [number, ..] = peer_of(socket)?;
+    Ok(Some(number).filter(|number| *number > 0))
 }
 
-fn peer_of(socket: &UnixStream) -> io::Result<libc::ucred> {
+/// The process at the other end, its user and its group: `struct ucred`.
+fn peer_of(socket: &UnixStream) -> io::Result<[u32; 3]> {
     // `rustix` reports an error for a process in another namespace of process numbers, which has the
     // number 0 here.
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `peer`, and both live until it returns.
-    let done = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut len,
-        )
-    };
-    match done {
-        0 => Ok(peer),
-        _ => Err(io::Error::last_os_error()),
-    }
+    let mut peer = [0, u32::MAX, u32::MAX];
+    let bytes = bytemuck::bytes_of_mut(&mut peer);
+    option(socket, (libc::SOL_SOCKET, libc::SO_PEERCRED), bytes)?;
+    Ok(peer)
 }
 
 /// Raises the limit of open descriptors to the hard limit. Returns that limit, or `None` if there

@@ -10,11 +10,10 @@
 
 pub mod direct;
 
-use crate::poll::Interest;
+use crate::poll::PollFd;
 use direct::DirectWrites;
 use maypole_kernels::{View, ViewMut};
 use std::io;
-use std::os::fd::BorrowedFd;
 
 /// Bytes of a message's head.
 pub const HEAD: usize = 16;
@@ -117,7 +116,7 @@ pub trait Stream {
     ///
     /// Sockets become writable when there is room. An adapter for RDMA has one event for bytes and for
     /// room.
-    fn interest(&self, _reads: bool, _writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
+    fn interest(&self, _reads: bool, _writes: bool) -> Option<PollFd<'_>> {
         None
     }
 

@@ -10,14 +10,14 @@
 //! ahead, such as a root that only sends, one call receives many messages.
 
 use crate::parts::{unfilled, unsent};
-use crate::poll::Interest;
+use crate::poll::{PollFd, interest};
 use crate::read_ahead::ReadAhead;
 use crate::stream::{Fault, HEAD, Result, Stream};
 use maypole_kernels::{View, ViewMut};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 /// Most bytes of a body that one call moves.
@@ -119,9 +119,7 @@ impl Tcp {
         }
         Ok(Self { socket, ahead: ReadAhead::new(), calls: SystemCalls::default() })
     }
-}
 
-impl Tcp {
     /// Returns the number of bytes that were taken and that the peer's host has not acknowledged
     /// yet, or zero if the kernel does not report it. These bytes are lost if the connection is
     /// closed while bytes from the peer are unread.
@@ -223,8 +221,8 @@ impl Stream for Tcp {
         Ok(self.ahead.take(head, body, skip))
     }
 
-    fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
-        Some((self.socket.as_fd(), Interest::new(reads, writes)?))
+    fn interest(&self, reads: bool, writes: bool) -> Option<PollFd<'_>> {
+        interest(self.socket.as_fd(), reads, writes)
     }
 
     fn finish(&mut self) {

@@ -25,11 +25,10 @@ mod vain;
 
 use crate::alarm::Alarm;
 use crate::bell::Bell;
-use crate::poll::{Interest, poll};
+use crate::poll::{PollFd, poll};
 use crate::turns;
 use arrayvec::ArrayVec;
 use crowd::Yields;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 const BARE_POLLS: u32 = 100;
@@ -62,14 +61,14 @@ pub enum Interrupted {
 /// One bounded sleep within a [wait](Waiting::until), which the caller may take or skip.
 ///
 /// ```
-/// use maypole_transports::{Alarm, Interrupted, Waiting, poll::Interest};
+/// use maypole_transports::{Alarm, Interrupted, Waiting, poll::interest};
 /// use std::{os::fd::AsFd, os::unix::net::UnixStream, time::Duration};
 ///
 /// let (here, _there) = UnixStream::pair()?;
 /// let waiting = Waiting::new(1, 1, Duration::from_millis(20));
 /// let outcome = waiting.until(
 ///     &Alarm::default(),
-///     |sleep| sleep.take([(here.as_fd(), Interest::Read)].into_iter()),
+///     |sleep| sleep.take(interest(here.as_fd(), true, false).into_iter()),
 ///     || None::<()>,
 /// );
 /// assert_eq!(outcome, Err(Interrupted::TimedOut));
@@ -111,13 +110,13 @@ impl Sleep<'_> {
     ///
     /// On a background thread only the alarm ends the sleep early, because waking up for every
     /// packet would interrupt the computation each time.
-    pub fn take<'a>(self, interests: impl Iterator<Item = (BorrowedFd<'a>, Interest)>) {
+    pub fn take<'a>(self, interests: impl Iterator<Item = PollFd<'a>>) {
         if self.is_in_background() {
             return self.on(&[], || false);
         }
-        let interests: ArrayVec<_, MOST_INTERESTS> = interests.take(MOST_INTERESTS).collect();
+        let mut interests: ArrayVec<_, MOST_INTERESTS> = interests.take(MOST_INTERESTS).collect();
         // If the system cannot poll, the streams report their own errors at the next attempt.
-        if poll(&interests, self.length).is_err() {
+        if poll(&mut interests, self.length).is_err() {
             std::thread::sleep(self.length);
         }
     }

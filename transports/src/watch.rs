@@ -43,12 +43,8 @@ impl Watch {
     /// # Errors
     /// If the descriptor is not in the set.
     pub fn change(&self, descriptor: impl AsFd, number: u64, writable: bool) -> io::Result<()> {
-        Ok(epoll::modify(
-            &self.epoll,
-            descriptor,
-            epoll::EventData::new_u64(number),
-            flags(writable),
-        )?)
+        let number = epoll::EventData::new_u64(number);
+        Ok(epoll::modify(&self.epoll, descriptor, number, flags(writable))?)
     }
 
     /// Stops reporting `descriptor`. Does nothing if it is not in the set.

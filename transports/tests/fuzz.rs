@@ -6,8 +6,7 @@ mod fuzz;
 
 use fuzz::Fuzz;
 use maypole_transports::secure::{
-    Binding, Channel, HandshakeProgress, Initiator, JobSecret, Purpose, Responder, SecureError,
-    initiate, respond,
+    Binding, Channel, Initiator, JobSecret, Purpose, Responder, SecureError, initiate, respond,
 };
 use std::io::{self, Read, Write};
 
@@ -22,8 +21,8 @@ fn binding() -> Binding {
     Binding { purpose: Purpose::Join, group: [0, 0], lane: 0, initiator: 1, responder: 0 }
 }
 
-/// A peer that has sent these bytes, and takes all bytes that are sent to it.
-struct Recording<'a>(&'a [u8]);
+/// A peer that has sent these bytes, and the bytes that were sent to it.
+struct Recording<'a>(&'a [u8], Vec<u8>);
 
 impl Read for Recording<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
@@ -33,7 +32,7 @@ impl Read for Recording<'_> {
 
 impl Write for Recording<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(bytes.len())
+        self.1.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -45,20 +44,19 @@ fn kind<T>(answer: Result<T, SecureError>) -> String {
     answer.map_or_else(|error| error.to_string(), |_| "accepted".to_owned())
 }
 
+/// Gives `bytes` to a responder. Returns the bytes that it sends, and its channel.
+fn answer(responder: &mut Responder, bytes: &[u8]) -> (Vec<u8>, Option<Channel>) {
+    let mut peer = Recording(bytes, Vec::new());
+    // Without a channel it waits for more bytes, and there are none.
+    let done = responder.advance(&mut peer).ok().flatten();
+    (peer.1, done.map(|(_, channel)| channel))
+}
+
 /// The first two messages of a handshake, from the initiator and to it.
 fn dialogue() -> (Vec<u8>, Vec<u8>) {
     let (_, hello) = Initiator::start(&secret(), &binding());
-    let mut responder = Responder::new(&secret());
-    let mut rest = &hello[..];
-    loop {
-        let (next, after) = rest.split_at(responder.wants().min(rest.len()));
-        rest = after;
-        match responder.feed(next).unwrap() {
-            HandshakeProgress::More => {}
-            HandshakeProgress::Send(answer) => return (hello, answer),
-            HandshakeProgress::Done { .. } => unreachable!("a third message is missing"),
-        }
-    }
+    let (answer, _) = answer(&mut Responder::new(&secret()), &hello);
+    (hello, answer)
 }
 
 #[test]
@@ -67,7 +65,7 @@ fn fuzz_the_bytes_of_an_initiator() {
     Fuzz::new("handshake")
         .corpus([hello])
         .memory(64 << 10, 8)
-        .run(|bytes| kind(respond(&mut Recording(bytes), &secret())));
+        .run(|bytes| kind(respond(&mut Recording(bytes, Vec::new()), &secret())));
 }
 
 #[test]
@@ -76,33 +74,17 @@ fn fuzz_the_bytes_of_a_responder() {
     Fuzz::new("answer")
         .corpus([answer, vec![1, 0, 2]])
         .memory(64 << 10, 8)
-        .run(|bytes| kind(initiate(&mut Recording(bytes), &secret(), &binding())));
+        .run(|bytes| kind(initiate(&mut Recording(bytes, Vec::new()), &secret(), &binding())));
 }
 
 /// Both ends of an encrypted channel.
 fn channels() -> (Channel, Channel) {
     let (initiator, hello) = Initiator::start(&secret(), &binding());
     let mut responder = Responder::new(&secret());
-    let mut initiator = Some(initiator);
-    let mut near = None;
-    let mut bytes = hello;
-    loop {
-        let (next, rest) = bytes.split_at(responder.wants().min(bytes.len()));
-        let (next, rest) = (next.to_vec(), rest.to_vec());
-        bytes = rest;
-        match responder.feed(&next).unwrap() {
-            HandshakeProgress::More => {}
-            HandshakeProgress::Send(answer) => {
-                let finished = initiator.take().expect("asked once").finish(&answer[2..]).unwrap();
-                near = Some(finished.0);
-                bytes = finished.1;
-            }
-            HandshakeProgress::Done { channel, accepted, .. } => {
-                let near = near.expect("the initiator has finished");
-                return (near.accepted(&accepted[2..]).unwrap(), *channel);
-            }
-        }
-    }
+    let (reply, _) = answer(&mut responder, &hello);
+    let (near, third) = initiator.finish(&reply[2..]).unwrap();
+    let (accepted, there) = answer(&mut responder, &third);
+    (near.accepted(&accepted[2..]).unwrap(), there.expect("the initiator has the key"))
 }
 
 /// Reads messages until there are none. Returns the kind of the last result.

@@ -151,17 +151,19 @@ type DeviceUuid = unsafe extern "C" fn(*mut u8, CUdevice) -> CUresult;
 /// whole GPUs alone.
 ///
 /// # Errors
-/// The driver's error.
-pub fn uuid_of(device: CUdevice) -> Result<[u8; 16], DriverError> {
+/// [`CudaError`] if the driver's query fails.
+pub fn uuid_of(context: &CudaContext) -> Result<[u8; 16], CudaError> {
     static FUNCTION: OnceLock<Option<DeviceUuid>> = OnceLock::new();
     let function = FUNCTION.get_or_init(|| {
         // SAFETY: the type is the declaration of the driver's manual.
         unsafe { function("cuDeviceGetUuid_v2") }
     });
-    let function = function.ok_or(DriverError(CUresult::CUDA_ERROR_NOT_FOUND))?;
     let mut uuid = [0; 16];
-    // SAFETY: the place has 16 bytes; a device that is not there is an error.
-    unsafe { function(uuid.as_mut_ptr(), device) }.result()?;
+    let code = function.map_or(CUresult::CUDA_ERROR_NOT_FOUND, |function| {
+        // SAFETY: the place has 16 bytes; a device that is not there is an error.
+        unsafe { function(uuid.as_mut_ptr(), context.cu_device()) }
+    });
+    code.result().map_err(CudaError::of("naming a GPU"))?;
     Ok(uuid)
 }
 

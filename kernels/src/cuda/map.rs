@@ -8,13 +8,15 @@ use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, LaunchConfig, PushKernelArg};
 use std::sync::Arc;
 
-/// The factor of elements.
+/// An operation on each element. `A` is the place of a factor in the memory of the GPU: its address, or lent memory.
 #[derive(Clone, Copy, Debug)]
-pub enum ScaleFactor {
-    /// This number.
-    Value(Scalar),
-    /// The element at this address of the GPU's memory, as it is when the kernel runs.
-    At(CUdeviceptr),
+pub enum MapOp<A = CUdeviceptr> {
+    /// Its product with this number.
+    Times(Scalar),
+    /// Its product with the element there, as it is when the kernel runs.
+    TimesAt(A),
+    /// Its quotient by this number.
+    Over(u64),
 }
 
 /// Threads of a block.
@@ -50,77 +52,53 @@ impl MapKernels {
         self.kind
     }
 
-    /// Divides the `count` elements from `from` on by `by` into those from `into` on, when all
+    /// Writes what `op` makes of each of the `count` elements from `from` on to those from `into` on, when all
     /// earlier work of `stream` is done.
     ///
     /// # Errors
     /// [`CudaError`] if the driver refuses the launch.
     ///
     /// # Panics
-    /// If `by` is zero.
+    /// If a factor has another type than the kernels, or if a divisor is zero.
     ///
     /// # Safety
     /// Both have `count` elements of the kernels' type in the memory of the context, are the same
-    /// memory or do not overlap, and nothing but this work touches them until it is done.
-    pub unsafe fn divide(
+    /// memory or do not overlap, and nothing but this work touches them until it is done. A factor in memory
+    /// is one such element.
+    pub unsafe fn apply(
         &self,
         stream: &CudaStream,
         into: CUdeviceptr,
         from: CUdeviceptr,
         count: u64,
-        by: u64,
+        op: MapOp,
     ) -> Result<(), CudaError> {
-        assert!(by != 0, "cannot divide {} elements by zero", self.kind.name());
-        if count == 0 {
-            return Ok(());
-        }
-        // SAFETY: the kernel has these parameters; the caller vouches for the memory.
-        let launched = unsafe {
-            let mut launch = stream.launch_builder(&self.divide);
-            launch.arg(&into).arg(&from).arg(&count).arg(&by).launch(grid(count))
-        };
-        launched.map(drop).map_err(|error| CudaError::new("dividing elements", error))
-    }
-
-    /// Multiplies the `count` elements from `from` on by `factor` into those from `into` on, when
-    /// all earlier work of `stream` is done.
-    ///
-    /// # Errors
-    /// [`CudaError`] if the driver refuses the launch.
-    ///
-    /// # Panics
-    /// If `factor` has another type than the kernels.
-    ///
-    /// # Safety
-    /// Both have `count` elements of the kernels' type in the memory of the context, are the same
-    /// memory or do not overlap, and nothing but this work touches them until it is done.
-    pub unsafe fn scale(
-        &self,
-        stream: &CudaStream,
-        into: CUdeviceptr,
-        from: CUdeviceptr,
-        count: u64,
-        factor: ScaleFactor,
-    ) -> Result<(), CudaError> {
-        let (bits, at) = match factor {
-            ScaleFactor::At(address) => ([0; 8], address),
-            ScaleFactor::Value(factor) => {
+        let (kernel, what, number, at) = match op {
+            MapOp::Times(factor) => {
                 assert_eq!(factor.kind(), self.kind, "the factor has the type of the elements");
                 let mut bits = [0; 8];
                 bits[..factor.bytes().len()].copy_from_slice(factor.bytes());
-                (bits, 0)
+                (&self.scale, "scaling an input", u64::from_le_bytes(bits), Some(0))
+            }
+            MapOp::TimesAt(address) => (&self.scale, "scaling an input", 0, Some(address)),
+            MapOp::Over(by) => {
+                assert!(by != 0, "cannot divide {} elements by zero", self.kind.name());
+                (&self.divide, "dividing elements", by, None)
             }
         };
         if count == 0 {
             return Ok(());
         }
-        let factor = u64::from_le_bytes(bits);
-        // SAFETY: the kernel has these parameters; the caller vouches for the memory.
+        // SAFETY: both kernels have these parameters; the caller vouches for the memory.
         let launched = unsafe {
-            let mut launch = stream.launch_builder(&self.scale);
-            launch.arg(&into).arg(&from).arg(&count).arg(&factor).arg(&at).launch(grid(count))
+            let mut launch = stream.launch_builder(kernel);
+            launch.arg(&into).arg(&from).arg(&count).arg(&number);
+            if let Some(at) = &at {
+                launch.arg(at);
+            }
+            launch.launch(grid(count))
         };
-        launched.map(drop).map_err(|error| CudaError::new("scaling an input", error))
+        launched.map(drop).map_err(CudaError::of(what))
     }
 }
 

@@ -7,5 +7,5 @@ mod map;
 mod modules;
 
 pub use driver::{CudaError, Driver, Unavailable, capture_of, driver, uuid_of};
-pub use map::{MapKernels, ScaleFactor};
+pub use map::{MapKernels, MapOp};
 pub use modules::{MODULES, Modules, PROGRAM_HEADER, WALK_THREADS, WalkKernels, walk_module};

@@ -154,7 +154,7 @@ impl Communicator {
             0 => Ok(None),
             count => {
                 let newcomers = admissions.room.as_ref().map(|room| room.take(count));
-                self.successor("admit", newcomers).map(Some)
+                self.successor("admit", newcomers.unwrap_or_default()).map(Some)
             }
         }
     }

@@ -11,7 +11,8 @@ use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
 use crate::tuner::CostTable;
 use crate::wire;
-use crate::world::service::{Attendee, GrownWorld};
+use crate::world::Peer;
+use crate::world::service::GrownWorld;
 use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
 use serde::{Deserialize, Serialize};
@@ -75,11 +76,11 @@ impl JoinedWorld {
     /// # Errors
     /// The error in a report, or the reason why the transport cannot serve the ranks, in words.
     pub(crate) fn of(grown: &GrownWorld) -> Result<Self, String> {
-        let (attendees, kept) = (&grown.agreed.attendees, grown.kept.clone());
-        let read = |(rank, it): (usize, &Attendee)| JoinReport::from_bytes(rank, &it.report);
-        let reports = attendees.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
-        let hosts: Vec<&str> = attendees.iter().map(|it| &*it.peer.host).collect();
-        let machines: Vec<&str> = attendees.iter().map(|it| it.peer.machine()).collect();
+        let (peers, kept) = (&grown.agreed.peers, grown.kept.clone());
+        let read = |(rank, it): (usize, &Peer)| JoinReport::from_bytes(rank, &it.report);
+        let reports = peers.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+        let hosts: Vec<&str> = peers.iter().map(|it| &*it.host).collect();
+        let machines: Vec<&str> = peers.iter().map(|it| it.machine()).collect();
         let (hosts, machines) = (Hosts::new(&hosts), Hosts::new(&machines));
         let transport = reports.iter().find_map(|report| report.transport);
         let transport = transport.ok_or("no rank tells the transport")?;
@@ -88,7 +89,7 @@ impl JoinedWorld {
         let (teller, costs) = costs.ok_or("no rank tells costs")?;
         let costs = costs.parse::<CostTable>();
         let mut costs = costs.map_err(|error| refused(teller, error))?;
-        let (measured, mut sites) = sites::found(&hosts, attendees);
+        let (measured, mut sites) = sites::found(&hosts, peers);
         match costs.network.is_near() {
             true => costs.network = measured,
             false => sites.clear(),
@@ -202,12 +203,12 @@ mod tests {
     /// A world of processes on these hosts, with these reports.
     fn world(of: Vec<(&str, Vec<u8>)>) -> GrownWorld {
         let mut agreed = AgreedWorld::alone(&[]);
-        let attendee = |(host, report): (&str, Vec<u8>)| {
-            let mut attendee = agreed.attendees[0].clone();
-            attendee.peer.host = host.to_owned();
-            Attendee { report, ..attendee }
+        let peer = |(host, report): (&str, Vec<u8>)| {
+            let mut peer = agreed.peers[0].clone();
+            peer.host = host.to_owned();
+            Peer { report, ..peer }
         };
-        agreed.attendees = of.into_iter().map(attendee).collect();
+        agreed.peers = of.into_iter().map(peer).collect();
         GrownWorld::of(agreed)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::schedule::hosts::Hosts;
 use crate::tuner::Network;
-use crate::world::service::Attendee;
+use crate::world::Peer;
 use std::time::Duration;
 
 /// Classes by which the round trip of a far host is longer than the shortest: 4 to 16 times. One class may be the
@@ -12,9 +12,9 @@ const FAR: u32 = 2;
 /// The network of a world, and by rank the number of its site. Hosts that are as near to the host of rank 0 as the
 /// nearest, to a factor of 4 to 16, are at its site. Two others are at one site if their round trips have one class,
 /// and their addresses one subnet; all else would have to be measured between them.
-pub(super) fn found(hosts: &Hosts, attendees: &[Attendee]) -> (Network, Vec<usize>) {
-    let elsewhere = (0..attendees.len()).filter(|rank| !hosts.together(0, *rank));
-    let paths: Vec<_> = elsewhere.map(|rank| (rank, &attendees[rank].peer)).collect();
+pub(super) fn found(hosts: &Hosts, peers: &[Peer]) -> (Network, Vec<usize>) {
+    let elsewhere = (0..peers.len()).filter(|rank| !hosts.together(0, *rank));
+    let paths: Vec<_> = elsewhere.map(|rank| (rank, &peers[rank])).collect();
     // Ranks of a host have one path, and the kernel of one of them may have been late.
     let mut classes: Vec<Option<u32>> = vec![None; hosts.count()];
     for (rank, path) in &paths {
@@ -23,7 +23,7 @@ pub(super) fn found(hosts: &Hosts, attendees: &[Attendee]) -> (Network, Vec<usiz
         *least = class.into_iter().chain(*least).min();
     }
     let nearest = classes.iter().flatten().min().copied().unwrap_or(0);
-    let mut sites = vec![(0, 0); attendees.len()];
+    let mut sites = vec![(0, 0); peers.len()];
     let (mut near, mut far, mut bandwidths): (Vec<Duration>, Vec<Duration>, Vec<u64>) =
         Default::default();
     for (rank, path) in &paths {
@@ -47,17 +47,17 @@ mod tests {
 
     /// The sites of hosts with one rank each, and the hop within one and between two in microseconds.
     fn of(trips: &[(u64, u64)]) -> (Vec<usize>, [u64; 2]) {
-        let first = AgreedWorld::alone(&[]).attendees;
+        let first = AgreedWorld::alone(&[]).peers;
         let other = |(at, (us, subnet)): (usize, &(u64, u64))| {
-            let mut attendee = first[0].clone();
-            attendee.peer.host = at.to_string();
-            attendee.peer.listen = ([10, 0, *subnet as u8, 1], 0).into();
-            attendee.peer.round_trip = Some(Duration::from_micros(*us));
-            attendee
+            let mut peer = first[0].clone();
+            peer.host = at.to_string();
+            peer.listen = ([10, 0, *subnet as u8, 1], 0).into();
+            peer.round_trip = Some(Duration::from_micros(*us));
+            peer
         };
         let others: Vec<_> = trips.iter().enumerate().map(other).collect();
         let all = [&first[..], &others].concat();
-        let hosts = Hosts::new(&all.iter().map(|it| &*it.peer.host).collect::<Vec<_>>());
+        let hosts = Hosts::new(&all.iter().map(|it| &*it.host).collect::<Vec<_>>());
         let (network, sites) = found(&hosts, &all);
         (sites, [network.hop, network.far].map(|it| it / 1_000_000))
     }

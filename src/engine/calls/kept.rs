@@ -29,9 +29,9 @@ pub(crate) struct PreparedCalls {
     pub(crate) chosen: ChosenPlans,
     workspace: Workspace,
     /// The place of the last call, or [`NONE`] if the next one requires a lookup in the cache.
-    pub(crate) current: usize,
-    /// Equal to `current`, or [`NONE`] while calls are traced or timed. Gates the fast path.
-    pub(crate) fast: usize,
+    current: usize,
+    /// True if the current call is neither traced, checked nor timed. Gates the fast path.
+    may_be_fast: bool,
     /// The bytes and messages of calls that were dropped.
     past: Counters,
     /// Programs that were made so far, and those that were dropped to make room.
@@ -72,14 +72,11 @@ impl PreparedCalls {
         if let Some(moved) = self.calls.get(at) {
             self.places.replace(&moved.key(), at);
         }
-        let last = self.calls.len();
-        for place in [&mut self.current, &mut self.fast] {
-            *place = match *place {
-                place if place == at => NONE,
-                place if place == last => at,
-                place => place,
-            };
-        }
+        self.current = match self.current {
+            place if place == at => NONE,
+            place if place == self.calls.len() => at,
+            place => place,
+        };
     }
 
     /// The counts of cached programs, and of those that were lowered and evicted, under a budget of
@@ -94,13 +91,13 @@ impl PreparedCalls {
         }
     }
 
-    /// The memory of the call at `at`.
+    /// The memory of the current call.
     ///
     /// # Panics
-    /// If there is no such call.
+    /// If there is none.
     #[inline(always)]
-    pub(crate) fn buffers<'a>(&'a self, at: usize, ready: ReadyCall<'a>) -> Buffers<'a> {
-        self.workspace.buffers(self.calls[at].need, ready)
+    pub(crate) fn buffers<'a>(&'a self, ready: ReadyCall<'a>) -> Buffers<'a> {
+        self.workspace.buffers(self.current().need, ready)
     }
 
     /// The memory of a call that stages nothing.
@@ -109,52 +106,50 @@ impl PreparedCalls {
     }
 
     /// # Panics
-    /// If there is no such call.
+    /// If the next call requires a lookup in the cache.
     #[inline(always)]
-    pub(crate) fn at(&self, at: usize) -> &PreparedCall {
-        &self.calls[at]
+    pub(crate) fn current(&self) -> &PreparedCall {
+        &self.calls[self.current]
     }
 
     /// # Panics
-    /// If there is no such call.
+    /// If the next call requires a lookup in the cache.
     #[inline(always)]
-    pub(crate) fn at_mut(&mut self, at: usize) -> &mut PreparedCall {
-        &mut self.calls[at]
-    }
-
-    /// True if the call at `at` is `call` under `plan`.
-    #[inline(always)]
-    fn is_at(&self, at: usize, call: CollectiveCall, plan: Option<PlanOverride>) -> bool {
-        self.calls.get(at).is_some_and(|prepared| prepared.call == call && prepared.plan == plan)
+    pub(crate) fn current_mut(&mut self) -> &mut PreparedCall {
+        &mut self.calls[self.current]
     }
 
     /// True if `call` under `plan` was made last.
     #[inline(always)]
     pub(crate) fn is_current(&self, call: CollectiveCall, plan: Option<PlanOverride>) -> bool {
-        self.is_at(self.current, call, plan)
+        self.last().is_some_and(|prepared| prepared.call == call && prepared.plan == plan)
     }
 
     /// True if `call` under `plan` was made last and calls are not observed. Then it may run
     /// immediately.
     #[inline(always)]
     pub(crate) fn is_fast(&self, call: CollectiveCall, plan: Option<PlanOverride>) -> bool {
-        self.is_at(self.fast, call, plan)
+        self.may_be_fast && self.is_current(call, plan)
     }
 
     /// The call made last, unless the next one requires a lookup in the cache.
+    #[inline(always)]
     pub(crate) fn last(&self) -> Option<&PreparedCall> {
         self.calls.get(self.current)
     }
 
-    pub(crate) fn set_current(&mut self, at: usize, observed: bool) {
+    /// Makes the call at `at` the current one, under `plan`. `is_observed`: calls are traced or checked.
+    pub(crate) fn select(&mut self, at: usize, plan: Option<PlanOverride>, is_observed: bool) {
         self.current = at;
-        self.fast = if observed { NONE } else { at };
+        let prepared = self.current_mut();
+        prepared.plan = plan;
+        let has_ways = prepared.ways.is_some() || prepared.store.is_some();
+        self.may_be_fast = !is_observed && !has_ways;
     }
 
     /// Makes the next call take the slow path: a lookup in the cache, and a record for peers.
     pub(crate) fn forget_current(&mut self) {
         self.current = NONE;
-        self.fast = NONE;
     }
 
     /// Drops all prepared calls.

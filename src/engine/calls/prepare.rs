@@ -149,7 +149,7 @@ impl Engine {
             plan: self.settings.plan,
             source: label.source,
             record,
-            staged: self.call_program(call, label.algorithm, bytes, program, true),
+            staged: self.call_program(call, label.algorithm, bytes, program),
             reaching,
             ways,
             store,
@@ -167,7 +167,6 @@ impl Engine {
         algorithm: &'static str,
         bytes: usize,
         program: Program,
-        allows_in_place: bool,
     ) -> CallProgram {
         let notes = self.recorder.as_ref().map(|_| {
             Arc::new(ProgramNotes {
@@ -179,7 +178,7 @@ impl Engine {
                 program: program.clone(),
             })
         });
-        CallProgram { algorithm, program, allows_in_place, runs: Cell::new(0), notes }
+        CallProgram { algorithm, program, runs: Cell::new(0), notes }
     }
 
     /// The ways in which the bytes of a call with these programs may move, if there are several, and how large

@@ -33,8 +33,6 @@ pub(crate) struct ProgramKey {
 pub(crate) struct CallProgram {
     pub(crate) algorithm: &'static str,
     pub(crate) program: Program,
-    /// True if ranks may call with one buffer as input and output. Equal on all ranks.
-    pub(crate) allows_in_place: bool,
     /// Completed runs.
     pub(crate) runs: Cell<u64>,
     /// The description of the program for a recorder, with a program of its own.

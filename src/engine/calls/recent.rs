@@ -4,16 +4,11 @@
 use lru::LruCache;
 use std::hash::Hash;
 
-#[derive(Debug)]
-struct Weighted<V> {
-    value: V,
-    bytes: usize,
-}
-
 /// Values by key, ordered by their last use.
 #[derive(Debug)]
 pub(crate) struct RecentlyUsed<K: Eq + Hash, V> {
-    entries: LruCache<K, Weighted<V>>,
+    /// With the size of each.
+    entries: LruCache<K, (V, usize)>,
     /// The sum over all entries.
     bytes: usize,
 }
@@ -27,21 +22,21 @@ impl<K: Eq + Hash, V> Default for RecentlyUsed<K, V> {
 impl<K: Eq + Hash, V> RecentlyUsed<K, V> {
     /// The value of `key`, which counts as used now.
     pub(crate) fn get(&mut self, key: &K) -> Option<&V> {
-        Some(&self.entries.get(key)?.value)
+        Some(&self.entries.get(key)?.0)
     }
 
     /// Changes the value of `key`, if there is one. Does not count as a use.
     pub(crate) fn replace(&mut self, key: &K, value: V) {
         if let Some(entry) = self.entries.peek_mut(key) {
-            entry.value = value;
+            entry.0 = value;
         }
     }
 
     /// Adds a value of `bytes` bytes, which counts as used now.
     pub(crate) fn insert(&mut self, key: K, value: V, bytes: usize) {
         self.bytes += bytes;
-        let before = self.entries.put(key, Weighted { value, bytes });
-        self.bytes -= before.map_or(0, |before| before.bytes);
+        let before = self.entries.put(key, (value, bytes));
+        self.bytes -= before.map_or(0, |before| before.1);
     }
 
     /// Takes out the least recently used value, if there is one and `more` bytes do not fit into
@@ -50,7 +45,7 @@ impl<K: Eq + Hash, V> RecentlyUsed<K, V> {
         if self.bytes.saturating_add(more) <= budget {
             return None;
         }
-        let (_, Weighted { value, bytes }) = self.entries.pop_lru()?;
+        let (_, (value, bytes)) = self.entries.pop_lru()?;
         self.bytes -= bytes;
         Some(value)
     }
@@ -94,7 +89,7 @@ mod tests {
             for (key, bytes, budget) in inserts {
                 while recent.evict(bytes, budget).is_some() {}
                 recent.insert(key, key, bytes);
-                let sum: usize = recent.entries.iter().map(|(_, entry)| entry.bytes).sum();
+                let sum: usize = recent.entries.iter().map(|(_, entry)| entry.1).sum();
                 prop_assert_eq!(recent.bytes(), sum);
                 prop_assert!(sum <= budget || recent.len() == 1);
             }

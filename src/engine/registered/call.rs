@@ -22,32 +22,32 @@ use std::time::Instant;
 type Announcements = ArrayVec<Announcement, MAX_RANKS>;
 
 impl Engine {
-    /// Runs the call at `at`, whose bytes may move in several ways.
+    /// Runs the current call, whose bytes may move in several ways.
     #[cold]
     #[inline(never)]
-    pub(crate) fn perform_choosing(&mut self, at: usize, ready: ReadyCall<'_>) -> Result<()> {
+    pub(crate) fn perform_choosing(&mut self, ready: ReadyCall<'_>) -> Result<()> {
         let ready = ready.scaled_in_place();
-        self.calls.at_mut(at).path = CallPath::Staged;
-        let ways = self.calls.at(at).ways.as_deref();
+        self.calls.current_mut().path = CallPath::Staged;
+        let ways = self.calls.current().ways.as_deref();
         let &(kind, ref ways) = ways.expect("a call with several ways");
         let (path, turn, start) = match self.ways.exchanges(kind, ways) {
-            true => self.exchange_and_reach(at, ready, kind)?,
+            true => self.exchange_and_reach(ready, kind)?,
             false => {
                 let turn = self.ways.begin(&kind);
                 (CallPath::Staged, turn, turn.is_timed.then(Instant::now))
             }
         };
         if path == CallPath::Staged {
-            let first = self.calls.at(at).store;
+            let first = self.calls.current().store;
             // The first way through slots, if the call cannot go another path.
             let store = match turn.way {
                 Datapath::Slots(store) => first.map(|_| store),
                 Datapath::Copied | Datapath::Registered => first,
             };
-            self.perform_staged(at, ready, store)?;
+            self.perform_staged(ready, store)?;
         } else {
-            self.finish(at, ready, Ok(()))?;
-            self.calls.at_mut(at).note_path(path);
+            self.finish(ready, Ok(()))?;
+            self.calls.current_mut().note_path(path);
         }
         if let Some(start) = start {
             self.ways.end(&kind, start.elapsed());
@@ -60,7 +60,6 @@ impl Engine {
     /// beginning if it is timed.
     fn exchange_and_reach(
         &mut self,
-        at: usize,
         ready: ReadyCall<'_>,
         kind: WayKind,
     ) -> Result<(CallPath, CallTurn, Option<Instant>)> {
@@ -68,7 +67,7 @@ impl Engine {
         self.health.enter();
         let asking = self.registrations.asking.take();
         let mut asking = asking.expect("made with the first call that asks");
-        let prepared = self.calls.at(at);
+        let prepared = self.calls.current();
         let mine = announcement(&self.registrations, prepared, ready);
         let mine = Announcement { report: self.ways.report(&kind), ..mine };
         let guard = SeverOnFailure::of(&self.registrations, mine, ready);
@@ -130,7 +129,7 @@ fn announcement(
     ReadyCall { call, input, output, .. }: ReadyCall<'_>,
 ) -> Announcement {
     let serves = |path: CallPath| {
-        prepared.program(path).is_some_and(|it| !call.in_place || it.allows_in_place)
+        prepared.program(path).is_some_and(|it| !call.in_place || it.program.allows_in_place())
     };
     let mine = Announcement { is_readable: serves(CallPath::Copied), ..Announcement::default() };
     let exposed = prepared.exposes();

@@ -8,7 +8,7 @@ use crate::engine::calls::order::schedules_of;
 use crate::engine::calls::prepared::{CallProgram, ReachingPrograms};
 use crate::engine::ways::Datapath;
 use crate::error::Result;
-use crate::lower::{LoweringInput, RegisteredProgram, lower, lower_registered};
+use crate::lower::{LoweringInput, lower, lower_registered};
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::{Boards, ReachedMemory};
 use crate::schedule::{Layout, Placement};
@@ -50,7 +50,9 @@ impl Engine {
         let mut first = None;
         for candidate in &self.chooser().reaching(call, access).candidates {
             match self.lower_reaching(call, candidate, access) {
-                Some(lowered) if lowered.allows_in_place => return Some(Box::new(lowered)),
+                Some(lowered) if lowered.program.allows_in_place() => {
+                    return Some(Box::new(lowered));
+                }
                 lowered => first = first.or(lowered),
             }
         }
@@ -69,9 +71,9 @@ impl Engine {
         let lowered = self.lower_by(call, (&schedules, &self.boards), label, |input, rank, _| {
             lower_registered(input, rank, access)
         });
-        let (layout, RegisteredProgram { program, allows_in_place }) = lowered?;
+        let (layout, program) = lowered?;
         let bytes = layout.count() * call.element_bytes();
-        Some(self.call_program(call, label.algorithm, bytes, program, allows_in_place))
+        Some(self.call_program(call, label.algorithm, bytes, program))
     }
 
     /// Lowers the program by which the ranks of a board exchange announcements.

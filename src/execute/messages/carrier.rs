@@ -7,11 +7,10 @@ use crate::execute::cursor::{Advance, ReceiveCursor};
 use crate::execute::{AnyStream, Moved};
 use maypole_kernels::{View, ViewMut};
 use maypole_transports::pipe::PipeWait;
-use maypole_transports::poll::Interest;
-use maypole_transports::{Fault, HEAD, Stream};
+use maypole_transports::poll::PollFd;
+use maypole_transports::{Fault, HEAD, Pipe, Stream};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
 
 /// The payload of a frame.
 #[derive(Debug)]
@@ -25,24 +24,18 @@ pub(super) enum FrameBody {
     Switch,
 }
 
-/// A frame that is not yet sent completely.
-#[derive(Debug)]
-struct QueuedFrame {
-    head: [u8; HEAD],
-    body: FrameBody,
-}
-
 /// A stream, and a pipe in shared memory once there is one. Each direction switches to the pipe at
 /// a moment of its own.
 #[derive(Debug)]
 pub(super) struct Carrier {
     pub(super) stream: AnyStream,
-    pipe: Option<AnyStream>,
+    pipe: Option<Pipe>,
     /// This end sends through the pipe.
     sends_through_pipe: bool,
     /// This end receives through the pipe.
     receives_through_pipe: bool,
-    queue: VecDeque<QueuedFrame>,
+    /// The frames that are not yet sent completely.
+    queue: VecDeque<([u8; HEAD], FrameBody)>,
     /// Bytes of the first frame of the queue that have left.
     sent_bytes: usize,
     /// The position in the frame that is arriving.
@@ -72,7 +65,7 @@ impl Carrier {
     }
 
     pub(super) fn enqueue(&mut self, frame: Frame, body: FrameBody) {
-        self.queue.push_back(QueuedFrame { head: frame.to_bytes(), body });
+        self.queue.push_back((frame.to_bytes(), body));
     }
 
     /// True if a frame is queued.
@@ -88,17 +81,17 @@ impl Carrier {
     /// Sends as much as the link takes without blocking; true if any byte left.
     pub(super) fn push(&mut self, posted: &mut Posted<'_, '_>) -> bool {
         let mut moved = false;
-        while let Some(frame) = self.queue.front() {
-            let body = match &frame.body {
+        while let Some((head, body)) = self.queue.front() {
+            let body = match body {
                 FrameBody::Message(at) => posted.memory(*at).data(),
                 FrameBody::Offer(bytes) => View::of(bytes),
                 FrameBody::Empty | FrameBody::Switch => View::EMPTY,
             };
-            let outbound = match &mut self.pipe {
-                Some(pipe) if self.sends_through_pipe => pipe,
-                _ => &mut self.stream,
+            let sent = match &mut self.pipe {
+                Some(pipe) if self.sends_through_pipe => pipe.send(head, body, self.sent_bytes),
+                _ => self.stream.send(head, body, self.sent_bytes),
             };
-            match outbound.send(&frame.head, body, self.sent_bytes) {
+            match sent {
                 Ok(0) => return moved,
                 Ok(taken) => {
                     self.sent_bytes += taken;
@@ -124,10 +117,10 @@ impl Carrier {
 
     /// The first frame of the queue has left, with a payload of `bytes` bytes.
     fn end_frame(&mut self, bytes: usize, posted: &mut Posted<'_, '_>) {
-        let frame = self.queue.pop_front().expect("a frame has left");
+        let (_, body) = self.queue.pop_front().expect("a frame has left");
         self.sent_bytes = 0;
         self.sent.written += (HEAD + bytes) as u64;
-        match frame.body {
+        match body {
             FrameBody::Message(at) => {
                 self.sent.messages += 1;
                 self.sent.payload += bytes as u64;
@@ -142,11 +135,11 @@ impl Carrier {
     /// after a fault.
     #[inline(always)]
     pub(super) fn pull(&mut self, body: ViewMut<'_>) -> Advance {
-        let inbound = match &mut self.pipe {
-            Some(pipe) if self.receives_through_pipe => pipe,
-            _ => &mut self.stream,
+        let advanced = match &mut self.pipe {
+            Some(pipe) if self.receives_through_pipe => self.receiving.advance(pipe, body),
+            _ => self.receiving.advance(&mut self.stream, body),
         };
-        self.receiving.advance(inbound, body).unwrap_or_else(|fault| {
+        advanced.unwrap_or_else(|fault| {
             self.fault = Some(fault);
             Advance::Blocked
         })
@@ -154,7 +147,7 @@ impl Carrier {
 
     /// The event that ends a sleep of this end early, which `receives` or only sends. `None` after a
     /// fault, and for a direction through the pipe, which has no events of the kernel.
-    pub(super) fn interest(&self, receives: bool) -> Option<(BorrowedFd<'_>, Interest)> {
+    pub(super) fn interest(&self, receives: bool) -> Option<PollFd<'_>> {
         let reads = receives && !self.receives_through_pipe;
         let writes = self.is_sending() && !self.sends_through_pipe;
         if self.fault.is_some() { None } else { self.stream.interest(reads, writes) }
@@ -165,16 +158,12 @@ impl Carrier {
         let sends = self.is_sending();
         let is_only =
             (!receives || self.receives_through_pipe) && (!sends || self.sends_through_pipe);
-        match &self.pipe {
-            Some(AnyStream::Pipe(pipe)) if is_only && self.fault.is_none() => {
-                Some(PipeWait { pipe, receives, sends })
-            }
-            _ => None,
-        }
+        let pipe = self.pipe.as_ref().filter(|_| is_only && self.fault.is_none())?;
+        Some(PipeWait { pipe, receives, sends })
     }
 
     /// Adds a pipe. Neither direction uses it yet.
-    pub(super) fn add_pipe(&mut self, pipe: AnyStream) {
+    pub(super) fn add_pipe(&mut self, pipe: Pipe) {
         self.pipe.get_or_insert(pipe);
     }
 

@@ -257,10 +257,7 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
         let links = &mut *self.links;
         for to in &self.targets {
             if let Some(link) = &mut links.outgoing[*to] {
-                if drives_all {
-                    link.take_segment();
-                }
-                links.moved |= link.drive(&mut self.posted);
+                links.moved |= link.drive(&mut self.posted, drives_all);
             }
         }
         for from in &self.sources {
@@ -284,10 +281,7 @@ impl<'a, 'b, 'c> MessageRun<'a, 'b, 'c> {
     fn drive_for_requests(&mut self, drives_all: bool) {
         let links = &mut *self.links;
         for link in links.outgoing.iter_mut().flatten().filter(|link| link.is_busy()) {
-            if drives_all {
-                link.take_segment();
-            }
-            links.moved |= link.drive(&mut self.posted);
+            links.moved |= link.drive(&mut self.posted, drives_all);
         }
         for link in links.incoming.iter_mut().flatten() {
             if link.is_awaited(self.posted.requests) {

@@ -90,7 +90,7 @@ fn send(bytes: &[u8]) -> String {
         link.post(at, &mut posted);
     }
     for _ in 0..=bytes.len() / HEAD + 4 {
-        if !link.drive(&mut posted) {
+        if !link.drive(&mut posted, false) {
             break;
         }
     }

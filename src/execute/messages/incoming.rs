@@ -29,14 +29,6 @@ impl IncomingMessage {
     }
 }
 
-/// A message that this end has cleared to send.
-#[derive(Debug)]
-struct ClearedMessage {
-    number: u64,
-    /// The number of its receive among those that are posted.
-    receive: usize,
-}
-
 /// The frame that is arriving.
 #[derive(Debug)]
 enum Arriving {
@@ -65,7 +57,9 @@ pub(super) struct IncomingLink {
     unexpected: VecDeque<IncomingMessage>,
     /// Bytes of credit that the unexpected queue uses.
     unexpected_credit: usize,
-    cleared: VecDeque<ClearedMessage>,
+    /// Messages that this end has cleared to send: their numbers, and those of their receives among the
+    /// posted ones.
+    cleared: VecDeque<(u64, usize)>,
     /// Bytes of credit that are free again and have not been reported.
     unreported: usize,
     /// The sender waits for one of the replies.
@@ -146,7 +140,7 @@ impl IncomingLink {
             // The reply also returns the credit of the announcement.
             (None, None) => {
                 self.reply(Frame::ClearToSend(number));
-                self.cleared.push_back(ClearedMessage { number, receive: at });
+                self.cleared.push_back((number, at));
                 MessageState::Cleared { peer, bytes }
             }
             (None, Some(misfit)) => {
@@ -240,8 +234,7 @@ impl IncomingLink {
                 Some((Arriving::Message(message), 0))
             }
             Frame::Data(number) => {
-                let cleared = self.cleared.front().filter(|cleared| cleared.number == number)?;
-                let receive = cleared.receive;
+                let (_, receive) = *self.cleared.front().filter(|it| it.0 == number)?;
                 match posted.head(receive).state {
                     MessageState::Cleared { bytes, .. } => {
                         Some((Arriving::Data { receive, bytes }, bytes))
@@ -294,7 +287,7 @@ impl IncomingLink {
         let passed = Segment::create(Pipe::BYTES)
             .and_then(|segment| segment.pass_to(offer).map(|()| segment));
         match passed {
-            Ok(segment) => self.carrier.add_pipe(AnyStream::Pipe(Pipe::reader(segment))),
+            Ok(segment) => self.carrier.add_pipe(Pipe::reader(segment)),
             Err(error) => {
                 tracing::debug!(peer = self.peer, %error, "messages keep their connection")
             }

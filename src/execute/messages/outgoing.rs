@@ -11,14 +11,6 @@ use maypole_transports::shm::SegmentOffer;
 use maypole_transports::{HEAD, Pipe};
 use std::collections::VecDeque;
 
-/// A message by rendezvous that has been announced and not cleared.
-#[derive(Debug)]
-struct AnnouncedMessage {
-    number: u64,
-    /// The number of its send among those that are posted.
-    send: usize,
-}
-
 /// Sends messages in the order in which they were posted. A message by rendezvous that waits for
 /// its clear-to-send does not block later messages.
 #[derive(Debug)]
@@ -31,7 +23,9 @@ pub(super) struct OutgoingLink {
     next_number: u64,
     /// Bytes of credit that messages in flight use, by the replies received so far.
     credit_used: usize,
-    announced: VecDeque<AnnouncedMessage>,
+    /// Messages by rendezvous that have been announced and not cleared: their numbers, and those of their
+    /// sends among the posted ones.
+    announced: VecDeque<(u64, usize)>,
 }
 
 impl OutgoingLink {
@@ -61,12 +55,12 @@ impl OutgoingLink {
     }
 
     /// Switches to shared memory, if the receiver has passed a segment.
-    pub(super) fn take_segment(&mut self) {
+    fn take_segment(&mut self) {
         let Some(offer) = &mut self.offer else { return };
         match offer.take(Pipe::BYTES) {
             Ok(None) => return,
             Ok(Some(segment)) => {
-                self.carrier.add_pipe(AnyStream::Pipe(Pipe::writer(segment)));
+                self.carrier.add_pipe(Pipe::writer(segment));
                 self.carrier.enqueue(Frame::Switch, FrameBody::Switch);
             }
             Err(error) => tracing::debug!(%error, "messages keep their connection"),
@@ -84,7 +78,7 @@ impl OutgoingLink {
             } else if self.credit_used + CREDIT_PER_MESSAGE <= 2 * CREDIT {
                 self.credit_used += CREDIT_PER_MESSAGE;
                 self.carrier.enqueue(Frame::ReadyToSend(envelope), FrameBody::Empty);
-                self.announced.push_back(AnnouncedMessage { number: self.next_number, send: at });
+                self.announced.push_back((self.next_number, at));
             } else {
                 return;
             }
@@ -99,8 +93,12 @@ impl OutgoingLink {
         bytes <= EAGER_LIMIT && used <= CREDIT
     }
 
-    /// Moves the bytes that can be moved now, both ways; true if any byte moved.
-    pub(super) fn drive(&mut self, posted: &mut Posted<'_, '_>) -> bool {
+    /// Moves the bytes that can be moved now, both ways; true if any byte moved. With `looks`, the receiver's
+    /// memory is taken first if it has come.
+    pub(super) fn drive(&mut self, posted: &mut Posted<'_, '_>, looks: bool) -> bool {
+        if looks {
+            self.take_segment();
+        }
         if self.carrier.fault.is_some() {
             return false;
         }
@@ -168,9 +166,9 @@ impl OutgoingLink {
     /// Removes the announced message `number` after the receiver's reply, frees its credit, and
     /// returns its send.
     fn answered(&mut self, number: u64) -> Option<usize> {
-        let at = self.announced.iter().position(|it| it.number == number)?;
-        let announcement = self.announced.remove(at)?;
+        let at = self.announced.iter().position(|it| it.0 == number)?;
+        let (_, send) = self.announced.remove(at)?;
         self.credit_used = self.credit_used.checked_sub(CREDIT_PER_MESSAGE)?;
-        Some(announcement.send)
+        Some(send)
     }
 }

@@ -133,8 +133,8 @@ pub(crate) struct MessageRequests {
     deadlines: BTreeSet<(Instant, usize)>,
     /// Completed messages whose requests have not been notified.
     complete: Vec<usize>,
-    /// The number that have ended since the last [`take_ended`](Self::take_ended).
-    ended: usize,
+    /// The number that have ended and were not counted.
+    pub(crate) ended: usize,
     pub(super) polls: PollCounter,
 }
 
@@ -235,11 +235,6 @@ impl MessageRequests {
             let end = self.head(number).arrival();
             self.end(number, end.map_err(MessageFailure::Misfit));
         }
-    }
-
-    /// The number of requests that have ended since the last call.
-    pub(crate) fn take_ended(&mut self) -> usize {
-        std::mem::take(&mut self.ended)
     }
 
     fn end(&mut self, number: usize, end: MessageEnd) {

@@ -1,11 +1,12 @@
 //! The file that all ranks of a host write their traces to.
 
 use crate::schedule::trace::{HEAD, TAIL};
+use maypole_transports::turns::{self, poll_until};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCK_RETRY: Duration = Duration::from_millis(1);
@@ -68,20 +69,13 @@ impl TraceFile {
 
 /// Takes the lock of the file, which is released when the file is dropped.
 fn lock(file: &File) -> io::Result<()> {
-    let since = Instant::now();
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(()),
-            Err(TryLockError::Error(error)) => return Err(error),
-            Err(TryLockError::WouldBlock) if since.elapsed() > LOCK_TIMEOUT => {
-                return Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "another process holds its lock",
-                ));
-            }
-            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_RETRY),
-        }
-    }
+    let tried = || match file.try_lock() {
+        Err(TryLockError::WouldBlock) => None,
+        Err(TryLockError::Error(error)) => Some(Err(error)),
+        Ok(()) => Some(Ok(())),
+    };
+    let held = || io::Error::new(io::ErrorKind::TimedOut, "another process holds its lock");
+    poll_until(turns::now() + LOCK_TIMEOUT, LOCK_RETRY, tried).unwrap_or_else(|| Err(held()))
 }
 
 /// Seeks to the offset of the trace's end, and returns it.

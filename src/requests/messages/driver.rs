@@ -132,7 +132,7 @@ impl Messages {
         } else if let Err(failed) = moved {
             self.give_up(links, requests, Some(failed));
         }
-        match requests.take_ended() {
+        match std::mem::take(&mut requests.ended) {
             0 => {}
             ended => self.control.activity().count_messages(ended),
         }

@@ -1,7 +1,7 @@
 //! The flaws that the checker finds, in words for the author of the schedule.
 
 use crate::schedule::Span;
-use crate::schedule::collective::{Collective, Symbol};
+use crate::schedule::collective::Symbol;
 use crate::schedule::walk::Stuck;
 
 /// A flaw of a set of schedules: the first one found, in the order of the proof.
@@ -30,83 +30,16 @@ pub enum Flaw {
         /// How many it must have.
         expected: usize,
     },
-    /// A step names a peer that does not exist.
-    #[error("rank {rank}, step {step}: there is no rank {peer} in a world of {world}")]
-    NoSuchPeer {
+    /// A step that no schedule of its collective may have, whatever the other ranks do: its peer or a
+    /// span does not exist, it writes to the input, or it joins chunks that need not be equally long.
+    #[error("rank {rank}, step {step}: {why}")]
+    Form {
         /// The rank of the step.
         rank: usize,
         /// The step's place in the rank's list.
         step: usize,
-        /// The peer it names.
-        peer: usize,
-        /// How many ranks there are.
-        world: usize,
-    },
-    /// A rank sends to itself or receives from itself.
-    #[error(
-        "rank {rank}, step {step}: sends to itself or receives from itself; use a copy or a reduce"
-    )]
-    ToItself {
-        /// The rank of the step.
-        rank: usize,
-        /// The step's place in the rank's list.
-        step: usize,
-    },
-    /// A span's chunk number is beyond the schedule's `chunks`, or its `scratch`.
-    #[error("rank {rank}, step {step}: {span} is out of range: that buffer has {chunks} chunks")]
-    OutOfRange {
-        /// The rank of the step.
-        rank: usize,
-        /// The step's place in the rank's list.
-        step: usize,
-        /// The span it names.
-        span: Span,
-        /// How many chunks that buffer has.
-        chunks: usize,
-    },
-    /// The collective gives this rank no such part of the buffer.
-    #[error(
-        "rank {rank}, step {step}: {collective} gives this rank no {span}; use scratch for chunks \
-        that are only passed on",
-        collective = .collective.name()
-    )]
-    NotHeld {
-        /// The rank of the step.
-        rank: usize,
-        /// The step's place in the rank's list.
-        step: usize,
-        /// The span it names.
-        span: Span,
-        /// The collective, which defines the chunks that each rank holds.
-        collective: Collective,
-    },
-    /// A step writes to the input, which belongs to the caller.
-    #[error(
-        "rank {rank}, step {step}: writes {span}, but the input is never written; copy it \
-        to output or scratch"
-    )]
-    WritesInput {
-        /// The rank of the step.
-        rank: usize,
-        /// The step's place in the rank's list.
-        step: usize,
-        /// The span it names.
-        span: Span,
-    },
-    /// A copy or a reduction joins chunks that need not be equally long.
-    #[error(
-        "rank {rank}, step {step}: {from} and {into} are different chunks of the whole and \
-        need not be equally long"
-    )]
-    Length {
-        /// The rank of the step.
-        rank: usize,
-        /// The step's place in the rank's list.
-        step: usize,
-        /// The span that is read.
-        from: Span,
-        /// The span that is written.
-        into: Span,
+        /// The reason in words.
+        why: String,
     },
     /// A step expects one chunk of the whole, and the next message of its link carries another.
     #[error(

@@ -106,43 +106,56 @@ pub fn check_steps(
     if schedule.chunks != expected {
         return Err(Flaw::Chunks { rank, chunks: schedule.chunks, expected });
     }
-    let check =
-        |(nth, step): (usize, &Step)| check(collective, schedule, (world, rank), nth, *step);
-    schedule.steps.iter().enumerate().try_for_each(check)
+    schedule.steps.iter().enumerate().try_for_each(|(step, it)| {
+        let checked = check(collective, schedule, (world, rank), *it);
+        checked.map_err(|why| Flaw::Form { rank, step, why })
+    })
 }
 
-/// Checks step `step` of a schedule by itself.
+/// Checks a step of a schedule by itself. The error is in words.
 fn check(
     collective: Collective,
     schedule: &Schedule,
     (world, rank): (usize, usize),
-    step: usize,
-    it: Step,
-) -> Result<(), Flaw> {
-    match it.peer() {
-        Some(peer) if peer >= world => return Err(Flaw::NoSuchPeer { rank, step, peer, world }),
-        Some(peer) if peer == rank => return Err(Flaw::ToItself { rank, step }),
+    step: Step,
+) -> Result<(), String> {
+    match step.peer() {
+        Some(peer) if peer >= world => {
+            return Err(format!("there is no rank {peer} in a world of {world}"));
+        }
+        Some(peer) if peer == rank => {
+            return Err(
+                "sends to itself or receives from itself; use a copy or a reduce".to_owned()
+            );
+        }
         _ => {}
     }
-    if let Step::Copy { from, into } | Step::Reduce { from, into } = it
+    if let Step::Copy { from, into } | Step::Reduce { from, into } = step
         && !equally_long(collective, schedule.chunks, from, into)
     {
-        return Err(Flaw::Length { rank, step, from, into });
+        return Err(format!(
+            "{from} and {into} are different chunks of the whole and need not be equally long"
+        ));
     }
-    if let Some(span) = it.writes().filter(|span| span.buffer == Buffer::Input) {
-        return Err(Flaw::WritesInput { rank, step, span });
+    if let Some(span) = step.writes().filter(|span| span.buffer == Buffer::Input) {
+        return Err(format!(
+            "writes {span}, but the input is never written; copy it to output or scratch"
+        ));
     }
-    for span in it.reads().chain(it.writes()) {
+    for span in step.reads().chain(step.writes()) {
         let (chunks, held) = match span.buffer {
             Buffer::Input => (schedule.chunks, collective.input(rank).contains(span.chunk)),
             Buffer::Output => (schedule.chunks, collective.output(rank).contains(span.chunk)),
             Buffer::Scratch => (schedule.scratch, true),
         };
         if span.chunk >= chunks {
-            return Err(Flaw::OutOfRange { rank, step, span, chunks });
+            return Err(format!("{span} is out of range: that buffer has {chunks} chunks"));
         }
         if !held {
-            return Err(Flaw::NotHeld { rank, step, span, collective });
+            let name = collective.name();
+            return Err(format!(
+                "{name} gives this rank no {span}; use scratch for chunks that are only passed on"
+            ));
         }
     }
     Ok(())

@@ -179,18 +179,10 @@ pub(super) fn listen_as_root(
     listen_at_one_of(&addresses, &config.ports).map_err(|error| {
         let address = config.address.clone().unwrap_or_else(|| addresses[0].ip().to_string());
         match error.kind() {
-            io::ErrorKind::AddrNotAvailable => not_here(&address, &addresses),
+            io::ErrorKind::AddrNotAvailable => JoinError::not_this_host(&address, &addresses),
             _ => JoinError::ports_taken((0, &address), &config.ports, &error, variable),
         }
     })
-}
-
-/// The error of a rank 0 that runs on a host other than that of its address.
-fn not_here(address: &str, found: &[SocketAddr]) -> JoinError {
-    let found: Vec<IpAddr> = found.iter().map(SocketAddr::ip).collect();
-    let here = interfaces::addresses().unwrap_or_default();
-    let here: Vec<IpAddr> = here.iter().map(|it| it.address).collect();
-    JoinError::not_this_host(address, &found, &here)
 }
 
 /// The addresses where rank 0 may listen: those that its name resolves to and, if an interface is
@@ -207,7 +199,10 @@ fn root_addresses(config: &JoinConfig) -> Result<Vec<SocketAddr>, JoinError> {
         let is_here = |it: &SocketAddr| here.iter().any(|own| own.address == it.ip());
         return match is_own_name || here.is_empty() || found.iter().any(is_here) {
             true => Ok(vec![(Ipv6Addr::UNSPECIFIED, 0).into(), (Ipv4Addr::UNSPECIFIED, 0).into()]),
-            false => Err(not_here(config.address.as_deref().unwrap_or_default(), &found)),
+            false => {
+                let address = config.address.as_deref().unwrap_or_default();
+                Err(JoinError::not_this_host(address, &found))
+            }
         };
     }
     let choices = found.iter().map(|address| choose(config, address.ip()));

@@ -3,6 +3,7 @@
 use super::{JoinConfig, SPARE};
 use crate::world::peer::Peer;
 use crate::world::sentence::{list, list_ranks};
+use maypole_transports::interfaces;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -61,14 +62,16 @@ impl JoinError {
         ))
     }
 
-    /// The address of rank 0, which resolves to `found`, is none of this host, which has `here`.
-    pub(super) fn not_this_host(address: &str, found: &[IpAddr], here: &[IpAddr]) -> Self {
+    /// The address of rank 0, which resolves to `found`, is none of this host.
+    pub(super) fn not_this_host(address: &str, found: &[SocketAddr]) -> Self {
+        let here = interfaces::addresses().unwrap_or_default();
+        let here: Vec<IpAddr> = here.iter().map(|it| it.address).collect();
         Self::setting(format!(
             "rank 0 is to listen at {address}{}, which is no address of this host (it has {}): set \
              MAYPOLE_ADDRESS (or the launcher's MASTER_ADDR) to this host, or start rank 0 on the \
              host that it names",
             resolved(address, found),
-            list(here)
+            list(&here)
         ))
     }
 
@@ -87,12 +90,11 @@ impl JoinError {
         last: &str,
     ) -> Self {
         let name = config.address.clone().unwrap_or_else(|| address.ip().to_string());
-        let dialled: Vec<IpAddr> = dialled.iter().map(SocketAddr::ip).collect();
         Self::passing(format!(
             "rank {} found no rank 0 at {name}{}, port {}, within {} s: is rank 0 running, and its \
              port open? ({address}: {last})",
             config.rank,
-            resolved(&name, &dialled),
+            resolved(&name, dialled),
             list(&config.ports),
             config.join_timeout.as_secs_f32()
         ))
@@ -149,9 +151,10 @@ impl JoinError {
 }
 
 /// The addresses of a name in parentheses, unless the name is the address.
-fn resolved(name: &str, addresses: &[IpAddr]) -> String {
-    match addresses {
+fn resolved(name: &str, addresses: &[SocketAddr]) -> String {
+    let addresses: Vec<IpAddr> = addresses.iter().map(SocketAddr::ip).collect();
+    match &addresses[..] {
         [only] if only.to_string() == name => String::new(),
-        _ => format!(" ({})", list(addresses)),
+        _ => format!(" ({})", list(&addresses)),
     }
 }

@@ -5,7 +5,7 @@ use super::protocol::{JoinReply, JoinRequest, VERSION};
 use crate::fuzz::Fuzz;
 use crate::wire::{decode, encode};
 use crate::world::peer::Peer;
-use crate::world::service::{AgreedWorld, Attendee};
+use crate::world::service::AgreedWorld;
 
 fn peer() -> Peer {
     Peer {
@@ -15,6 +15,8 @@ fn peer() -> Peer {
         pid_namespace: "pid:[1]".to_owned(),
         round_trip: None,
         bandwidth: None,
+        report: Vec::new(),
+        wish: None,
     }
 }
 
@@ -23,10 +25,9 @@ fn requests_to_join() {
     let equal = [("MAYPOLE_TRANSPORT", "tcp"), ("MAYPOLE_WORLD", "4")];
     let equal = equal.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let (equal, nonce) = (equal.to_vec(), [5; 16]);
-    let attendee = Attendee { peer: peer(), report: Vec::new(), wish: None };
-    let request = JoinRequest { world: 4, equal, attendee, nonce };
-    let attendee = Attendee { peer: peer(), report: vec![3; 40], wish: Some(1) };
-    let newcomer = JoinRequest { attendee, ..request.clone() };
+    let request = JoinRequest { world: 4, equal, peer: peer(), nonce };
+    let peer = Peer { report: vec![3; 40], wish: Some(1), ..peer() };
+    let newcomer = JoinRequest { peer, ..request.clone() };
     let sent = |request: &JoinRequest| encode(&(VERSION, request));
     let corpus = [sent(&request), sent(&newcomer), encode(&"0.0.1"), encode(&VERSION)];
     Fuzz::new("join").corpus(corpus).memory(4 << 20, 100).run(|bytes| {
@@ -39,10 +40,10 @@ fn requests_to_join() {
 
 #[test]
 fn answers_to_a_request() {
-    let attendee = Attendee { peer: peer(), report: vec![3; 40], wish: None };
+    let peer = Peer { report: vec![3; 40], ..peer() };
     let corpus = [
         encode(&JoinReply::OtherVersion("0.0.1".to_owned())),
-        encode(&JoinReply::Welcome(AgreedWorld { session: [1; 16], attendees: vec![attendee; 3] })),
+        encode(&JoinReply::Welcome(AgreedWorld { session: [1; 16], peers: vec![peer; 3] })),
         encode(&JoinReply::Refused(JoinError::out_of_range(9, 3))),
         encode(&JoinReply::Invited),
     ];

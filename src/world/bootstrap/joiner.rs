@@ -37,10 +37,10 @@ pub(super) fn join_root(
     let reply = request.ask(&mut link, stop, deadline + GRACE);
     stop.check()?;
     let reply = reply.map_err(lost)?;
-    let world = reply.accepted(config)?.filter(|world| world.attendees.len() == config.world);
+    let world = reply.accepted(config)?.filter(|world| world.peers.len() == config.world);
     let mut world = world.ok_or_else(|| lost(SecureError::UnknownProtocol))?;
     // Rank 0 may have published another address; this one works from here.
-    world.attendees[0].peer.listen = address;
+    world.peers[0].listen = address;
     // Each host numbers its interfaces by itself.
     let world = world.within(scope_of(address));
     let controls = [(0, link.into_control()?)].into();

@@ -5,7 +5,7 @@ use super::{JoinConfig, JoinError, JoinStop};
 use crate::wire::decode;
 use crate::world::peer::Peer;
 use crate::world::service::message::MAX_MESSAGE;
-use crate::world::service::{AgreedWorld, Attendee, DialedLink, is_timeout};
+use crate::world::service::{AgreedWorld, DialedLink, is_timeout};
 use maypole_transports::random;
 use maypole_transports::secure::SecureError;
 use maypole_transports::sockets::{self, Flight, NEAR};
@@ -28,7 +28,7 @@ pub(super) struct JoinRequest {
     pub(super) world: usize,
     pub(super) equal: Vec<(String, String)>,
     /// The process as a member of an agreement. A newcomer wishes for a rank.
-    pub(super) attendee: Attendee,
+    pub(super) peer: Peer,
     /// Random, and chosen once in a process: distinguishes a reconnecting rank from another process
     /// that claims the same rank.
     pub(super) nonce: [u8; 16],
@@ -97,9 +97,10 @@ impl JoinRequest {
             pid_namespace: namespace("pid"),
             round_trip: None,
             bandwidth: None,
+            report: report.to_vec(),
+            wish: None,
         };
-        let attendee = Attendee { peer, report: report.to_vec(), wish: None };
-        Ok(Self { world: config.world, equal: equal(config), attendee, nonce: random::bytes()? })
+        Ok(Self { world: config.world, equal: equal(config), peer, nonce: random::bytes()? })
     }
 
     /// Sends the request to rank 0, and waits for the reply, until `stop` ends the wait.
@@ -110,7 +111,7 @@ impl JoinRequest {
         deadline: Instant,
     ) -> Result<JoinReply, SecureError> {
         let mut request = self.clone();
-        let peer = &mut request.attendee.peer;
+        let peer = &mut request.peer;
         peer.bandwidth = bandwidth(link, deadline)?;
         // Several went to and fro, and the kernel keeps the shortest.
         peer.round_trip = sockets::round_trip(&link.stream);
@@ -202,7 +203,7 @@ mod tests {
     fn hosts_of_one_boot_are_one_machine() {
         let boot = std::fs::read_to_string(BOOT).unwrap();
         for name in [None, Some("a"), Some("b")] {
-            let peer = request(1, &[]).attendee.peer;
+            let peer = request(1, &[]).peer;
             let peer = Peer { host: host(name).unwrap(), ..peer };
             assert_eq!(peer.machine(), boot.trim());
         }
@@ -216,11 +217,12 @@ mod tests {
             pid_namespace: "p".to_owned(),
             round_trip: None,
             bandwidth: None,
+            report: Vec::new(),
+            wish: None,
         };
         let equal =
             equal.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let attendee = Attendee { peer, report: Vec::new(), wish: None };
-        JoinRequest { world, equal, attendee, nonce: [0; 16] }
+        JoinRequest { world, equal, peer, nonce: [0; 16] }
     }
 
     #[test]

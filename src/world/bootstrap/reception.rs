@@ -160,7 +160,7 @@ impl Reception {
             let reply = JoinReply::OtherVersion(VERSION.to_owned());
             return Err((reply, TurnedAway::Differs(other_version(rank, VERSION, &version))));
         };
-        let rank = request.attendee.wish.unwrap_or(rank);
+        let rank = request.peer.wish.unwrap_or(rank);
         if let Some(why) = differences(&self.own, rank, &request) {
             return Err((JoinReply::Refused(why.clone()), TurnedAway::Differs(why)));
         }
@@ -171,7 +171,7 @@ impl Reception {
     /// Whether there is a place for the process of `request`, which agrees with this rank: as
     /// `rank`, which exists and as which no other process has joined, or as a newcomer.
     fn check_place(&self, rank: usize, request: &JoinRequest) -> Result<(), JoinError> {
-        let is_elsewhere = request.attendee.peer.host != self.own.attendee.peer.host;
+        let is_elsewhere = request.peer.host != self.own.peer.host;
         let world = self.own.world;
         let joined = self.visitors.values().filter(|visitor| visitor.rank == rank);
         let mut others = joined.filter_map(|visitor| visitor.request.as_ref());
@@ -180,10 +180,10 @@ impl Reception {
                 Err(JoinError::setting(OTHER_HOST))
             }
             _ if self.purpose == Purpose::Admit => Ok(()),
-            0 => Err(JoinError::duplicate(0, &self.own.attendee.peer)),
+            0 => Err(JoinError::duplicate(0, &self.own.peer)),
             _ if rank >= world => Err(JoinError::out_of_range(rank, world)),
             _ => match others.find(|joined| joined.nonce != request.nonce) {
-                Some(joined) => Err(JoinError::duplicate(rank, &joined.attendee.peer)),
+                Some(joined) => Err(JoinError::duplicate(rank, &joined.peer)),
                 None => Ok(()),
             },
         }

@@ -123,18 +123,18 @@ impl RankAdmission<'_> {
         // A connection that proved the key but sent no request in time is dropped.
         for Visitor { control, rank, request, .. } in visitors.into_values() {
             watch.remove(&control.stream);
-            joined.extend(request.map(|request| (rank, (control, request.attendee))));
+            joined.extend(request.map(|request| (rank, (control, request.peer))));
         }
         // Each host numbers its interfaces by itself.
-        let (scope, session) = (scope_of(own.attendee.peer.listen), settings.secret.session);
-        let mut attendees = vec![own.attendee];
+        let (scope, session) = (scope_of(own.peer.listen), settings.secret.session);
+        let mut peers = vec![own.peer];
         let mut controls = BTreeMap::new();
-        for (rank, (control, attendee)) in joined {
-            attendees.push(attendee);
+        for (rank, (control, peer)) in joined {
+            peers.push(peer);
             controls.insert(rank, control);
         }
-        let world = AgreedWorld { session, attendees }.within(scope);
-        let (peers, welcome) = (world.peers(), JoinReply::Welcome(world.clone()));
+        let world = AgreedWorld { session, peers }.within(scope);
+        let (peers, welcome) = (world.peers.clone(), JoinReply::Welcome(world.clone()));
         controls.values_mut().for_each(|control| control.push(&welcome));
         let entrance = (watch, acceptor);
         let service = Service::start(settings, (0, peers), entrance, controls, Some(late_answer))?;

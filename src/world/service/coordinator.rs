@@ -20,9 +20,8 @@ pub(super) type Notices = Vec<(usize, Notice)>;
 pub(super) struct Coordinator {
     world: usize,
     rounds: HashMap<ExchangeRound, BTreeMap<usize, Vec<u8>>>,
-    left: BTreeMap<usize, u64>,
-    /// The last calls of departed ranks, in each of their groups.
-    last_calls: BTreeMap<usize, Vec<GroupStatus>>,
+    /// Ranks that have left, with the last calls of each in each of its groups.
+    left: BTreeMap<usize, Vec<GroupStatus>>,
     /// Goodbyes that are not confirmed yet.
     farewells: Farewells,
     dead: BTreeSet<usize>,
@@ -75,12 +74,12 @@ impl Coordinator {
                 Vec::new()
             }
             ControlRequest::Goodbye { last, calls, patient } => {
-                let mut out = self.goodbye(from, last);
+                let mut out = self.goodbye(from, calls);
                 let had_failed = self.announced.is_some();
                 if patient && !had_failed {
                     self.farewells.hold(from, last, now);
                 }
-                out.extend(self.take_last_calls(from, last, calls));
+                out.extend(self.compare_last_calls(from, last));
                 if !self.farewells.holds(from) {
                     // Only the leaving rank can still report the mismatch.
                     let found = self.announced.clone().filter(|_| !had_failed);
@@ -107,18 +106,16 @@ impl Coordinator {
         (0..self.world).filter(hears).map(|rank| (rank, notice())).collect()
     }
 
-    /// Keeps the last calls of a leaving rank for later queries, and compares them with those of
-    /// ranks that left before.
-    fn take_last_calls(&mut self, from: usize, last: u64, calls: Vec<GroupStatus>) -> Notices {
+    /// Compares the last calls of a rank that has left with those of ranks that left before.
+    fn compare_last_calls(&mut self, from: usize, last: u64) -> Notices {
         self.farewells.note(from, last);
         let differ = |calls: &GroupStatus| {
             let found = self.farewells.compare(calls)?;
             let members = if calls.group == GroupId::WORLD { &[] } else { &calls.members[..] };
             Some(Cause::mismatch(calls.group, members, from, found))
         };
-        let found: Vec<Cause> = calls.iter().filter_map(differ).collect();
-        self.last_calls.insert(from, calls);
-        found.into_iter().min().map_or_else(Vec::new, |found| self.abort(found))
+        let found = self.left[&from].iter().filter_map(differ).min();
+        found.map_or_else(Vec::new, |found| self.abort(found))
     }
 
     /// Confirms the goodbyes whose wait has ended.
@@ -209,7 +206,7 @@ impl Coordinator {
         if let Some(rank) = rank.filter(here) {
             return vec![(rank, Notice::AskStatus { asker: Some(asker), question })];
         }
-        let mut known = rank.and_then(|rank| self.last_calls.get(&rank)).into_iter().flatten();
+        let mut known = rank.and_then(|rank| self.left.get(&rank)).into_iter().flatten();
         let status = known.find(|status| status.group == question.group).cloned();
         vec![(asker, Notice::Status { rank, question, status })]
     }
@@ -222,9 +219,10 @@ impl Coordinator {
         round.members.iter().copied().find(|member| !given.contains_key(member))
     }
 
-    fn goodbye(&mut self, from: usize, last: u64) -> Notices {
-        self.left.insert(from, last);
-        let mut out = self.to_all(|| Notice::Left { rank: from, last });
+    /// Keeps the last calls of a leaving rank for later queries, and informs the others.
+    fn goodbye(&mut self, from: usize, calls: Vec<GroupStatus>) -> Notices {
+        self.left.insert(from, calls);
+        let mut out = self.to_all(|| Notice::Left { rank: from });
         let waits = |round: &ExchangeRound, given: &BTreeMap<usize, Vec<u8>>| {
             round.members.contains(&from) && !given.contains_key(&from)
         };

@@ -27,26 +27,18 @@ pub enum ServiceError {
         /// The ranks whose part is missing, by the last report.
         missing: Vec<usize>,
     },
-    /// The request is refused, for the reason in this sentence.
+    /// The request is refused by the control plane, which may have ended, by the operating system or
+    /// by a peer, for the reason in this sentence.
     #[error("{0}")]
     Refused(String),
-    /// The control plane has ended.
-    #[error("the control plane has ended: {why}")]
-    Closed {
-        /// Why it has ended.
-        why: String,
-    },
-    /// The operating system or a peer refused the request.
-    #[error("{what} failed: {why}")]
-    Failed {
-        /// What failed.
-        what: &'static str,
-        /// Why it failed.
-        why: String,
-    },
 }
 
 impl ServiceError {
+    /// `what` has failed, for the reason `why`.
+    pub(crate) fn failed(what: &str, why: impl ToString) -> Self {
+        Self::Refused(format!("{what} failed: {}", why.to_string()))
+    }
+
     /// The same error with the numbers that ranks have in the group of the ranks `members` of the
     /// world.
     pub(crate) fn in_group(self, members: &[usize]) -> Self {

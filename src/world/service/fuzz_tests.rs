@@ -46,7 +46,7 @@ fn notices_of_rank_0() {
         encode(&Notice::Exchanged { round: round(), payloads: vec![vec![1; 9], vec![], vec![2]] }),
         encode(&Notice::Incomplete { round: round(), rank: 5 }),
         encode(&Notice::Missing { round: round(), ranks: vec![2, 5] }),
-        encode(&Notice::Left { rank: 1, last: 4 }),
+        encode(&Notice::Left { rank: 1 }),
         encode(&Notice::Farewell),
     ];
     let fuzz = Fuzz::new("notices").corpus(corpus).memory(MEMORY.0, MEMORY.1);

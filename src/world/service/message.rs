@@ -82,8 +82,8 @@ pub(crate) enum Notice {
     Incomplete { round: ExchangeRound, rank: usize },
     /// The ranks whose part of an exchange is missing.
     Missing { round: ExchangeRound, ranks: Vec<usize> },
-    /// This rank left after this operation.
-    Left { rank: usize, last: u64 },
+    /// This rank has left.
+    Left { rank: usize },
     /// Confirms the receiver's goodbye.
     Farewell,
     /// Requests the receiver's status, for rank `asker`, or for rank 0 as the coordinator.

@@ -38,21 +38,19 @@ pub use direct::{DataPath, at_once};
 pub use error::ServiceError;
 pub(crate) use fates::Fates;
 pub use progress::ProgressTable;
-pub(crate) use shrink::{
-    AgreedWorld, Attendee, Newcomers, ServiceBase, ServiceSettings, enter, scope_of,
-};
+pub(crate) use shrink::{AgreedWorld, ServiceBase, ServiceSettings, enter, scope_of};
 pub use shrink::{Contribution, GrownWorld, Survivors};
 
 use crate::labels;
 pub use crate::world::calls::GroupId;
-use crate::world::calls::{CallMismatch, GroupActivity, NetworkStatus, RankStatus, WaitTarget};
+use crate::world::calls::{CallMismatch, GroupActivity, RankStatus, WaitTarget};
 use crate::world::peer::Peer;
 use maypole_transports::Alarm;
 use maypole_transports::secure::JobSecret;
 use maypole_transports::watch::Watch;
 use message::{ControlRequest, ExchangePurpose, ExchangeRound, MAX_MESSAGE};
 use state::ServiceContext;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -96,7 +94,8 @@ impl Service {
         controls: BTreeMap<usize, ControlConnection>,
         late_answer: Option<LateAnswer>,
     ) -> io::Result<Self> {
-        let hosts = number_hosts(&peers);
+        // In the order of their first ranks.
+        let hosts = labels::numbers(peers.iter().map(|peer| &peer.host));
         let shared = Arc::new(ServiceContext::new(rank, peers, settings)?);
         let service_thread =
             ServiceThread::new(Arc::clone(&shared), watch, acceptor, controls, late_answer)?;
@@ -163,9 +162,9 @@ impl Service {
         self.shared.state().fates.cause_in(&group)
     }
 
-    /// The last operation of a rank that has left; `None` for others.
-    pub fn left(&self, rank: usize) -> Option<u64> {
-        self.shared.state().left.get(&rank).copied()
+    /// True if `rank` has left.
+    pub fn has_left(&self, rank: usize) -> bool {
+        self.shared.state().left.contains(&rank)
     }
 
     /// The `payload` of every member, in the order of `members` (world ranks, this one among
@@ -228,20 +227,16 @@ impl Service {
 
     fn check_process(&self) -> Result<(), ServiceError> {
         if self.shared.is_forked() {
-            return Err(ServiceError::Closed {
-                why: "it was made before this process was forked".to_owned(),
-            });
+            let why = "the control plane has ended: it was made before this process was forked";
+            return Err(ServiceError::Refused(why.to_owned()));
         }
         Ok(())
     }
 
     fn check_members(&self, members: &[usize]) -> Result<(), ServiceError> {
         self.check_process()?;
-        let mut sorted = members.to_vec();
-        sorted.sort_unstable();
-        sorted.dedup();
-        let fits =
-            sorted.len() == members.len() && sorted.iter().all(|member| *member < self.world());
+        let distinct: BTreeSet<&usize> = members.iter().collect();
+        let fits = distinct.len() == members.len() && distinct.last() < Some(&&self.world());
         if fits && members.contains(&self.rank()) {
             return Ok(());
         }
@@ -291,11 +286,6 @@ impl Service {
         self.shared.status(None)
     }
 
-    /// Connections and peers as the control plane observes them.
-    pub fn network(&self) -> NetworkStatus {
-        self.shared.state().network()
-    }
-
     /// Sends the goodbye after operation `last_sequence`, and ends the service. Rank 0 waits until
     /// the others have left. A `patient` rank waits until the others have left, have done as many
     /// operations, or have failed; after a failure [`cause`](Self::cause) has the reason. No rank
@@ -337,7 +327,7 @@ impl Service {
             return vec![0];
         }
         let state = self.shared.state();
-        (1..self.world()).filter(|rank| !state.left.contains_key(rank)).collect()
+        (1..self.world()).filter(|rank| !state.left.contains(rank)).collect()
     }
 }
 
@@ -355,11 +345,6 @@ impl Drop for Service {
             tracing::warn!(%error, "left without a confirmed goodbye");
         }
     }
-}
-
-/// Numbers the hosts in the order of their first ranks.
-fn number_hosts(peers: &[Peer]) -> Vec<usize> {
-    labels::numbers(peers.iter().map(|peer| &peer.host))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use left_groups::LeftGroups;
 use maypole_transports::OwnerProcess;
 use maypole_transports::secure::Purpose;
 use maypole_transports::watch::Waker;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -45,8 +45,8 @@ pub(crate) struct ServiceState {
     pub(crate) telling: bool,
     /// The least cause that was or is being relayed to the neighbours of this rank.
     pub(crate) relayed: Option<Cause>,
-    /// Ranks that have left, with their last operation.
-    pub(crate) left: BTreeMap<usize, u64>,
+    /// Ranks that have left.
+    pub(crate) left: BTreeSet<usize>,
     /// Ranks whose processes have ended, as the kernel of this host reports.
     pub(crate) ended: BTreeSet<usize>,
     /// Calls of survivors that agree on a new world.
@@ -63,11 +63,8 @@ pub(crate) struct ServiceState {
     pub(crate) next_question: u64,
     /// Queries about calls that a thread waits for, and the replies so far.
     pub(crate) questions: HashMap<u64, Option<Option<GroupStatus>>>,
-    /// Connections that were refused because they did not prove the job's key.
-    pub(crate) refused: u64,
-    pub(crate) half_open: usize,
-    /// Ranks that are silent for [`SILENCE_LIMIT`](super::SILENCE_LIMIT) or longer.
-    pub(crate) silent: Vec<usize>,
+    /// Connections and silent ranks. The ranks that have left are in `left`.
+    pub(crate) network: NetworkStatus,
     /// On rank 0: all others have left or died. On others: rank 0 has confirmed the goodbye.
     pub(crate) farewell: bool,
     /// This rank has sent its goodbye, so the end of a connection is no failure.
@@ -78,23 +75,14 @@ pub(crate) struct ServiceState {
     pub(crate) closed: Option<String>,
 }
 
-impl ServiceState {
-    pub(crate) fn network(&self) -> NetworkStatus {
-        NetworkStatus {
-            refused: self.refused,
-            half_open: self.half_open,
-            left: self.left.keys().copied().collect(),
-            silent: self.silent.clone(),
-        }
-    }
-}
-
 impl ServiceContext {
     pub(crate) fn new(
         rank: usize,
         peers: Vec<Peer>,
         settings: ServiceSettings,
     ) -> io::Result<Self> {
+        // Reports are read while ranks join. Kept, they would take memory of each rank for all others.
+        let peers = peers.into_iter().map(|peer| Peer { report: Vec::new(), ..peer }).collect();
         Ok(Self {
             rank,
             peers,
@@ -117,7 +105,9 @@ impl ServiceContext {
         let status = RankStatus::of(this, &groups, world.alarm.has_foreground_wait(), about);
         let failure = world.cause.as_ref().map(|cause| cause.text.to_string());
         let culprit = world.cause.as_ref().and_then(|cause| cause.culprit);
-        RankStatus { network: state.network(), failure, culprit, ..status }
+        let left = state.left.iter().copied().collect();
+        let network = NetworkStatus { left, ..state.network.clone() };
+        RankStatus { network, failure, culprit, ..status }
     }
 
     /// The purpose of this world's data connections.
@@ -251,6 +241,7 @@ impl ServiceState {
     /// Why the control plane is unusable for `group`; `None` while it works.
     pub(crate) fn failure(&self, group: GroupId) -> Option<ServiceError> {
         let aborted = self.fates.cause_in(&group).map(|cause| ServiceError::Aborted { cause });
-        aborted.or_else(|| self.closed.clone().map(|why| ServiceError::Closed { why }))
+        let ended = |why| ServiceError::Refused(format!("the control plane has ended: {why}"));
+        aborted.or_else(|| self.closed.as_ref().map(ended))
     }
 }

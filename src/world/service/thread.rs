@@ -207,8 +207,8 @@ impl ServiceThread {
             Notice::Missing { round, ranks } => {
                 self.shared.update(|state| state.missing.insert(round, ranks));
             }
-            Notice::Left { rank, last } => {
-                self.shared.update(|state| state.left.insert(rank, last));
+            Notice::Left { rank } => {
+                self.shared.update(|state| state.left.insert(rank));
             }
             Notice::AskStatus { asker: to, question } => {
                 let activity = self.shared.progress.activity(question.group);
@@ -298,7 +298,7 @@ impl ServiceThread {
     /// goodbye times out.
     fn root_is_gone(&mut self, how: &str) {
         self.shared.update(|state| {
-            let left = state.left.contains_key(&0) || state.leaving;
+            let left = state.left.contains(&0) || state.leaving;
             let closed = if left { "rank 0 has left" } else { "rank 0 died" };
             // A thread that sees the end of the control plane sees the cause, too.
             if !left && state.fates.world.cause.is_none() {
@@ -328,8 +328,8 @@ impl ServiceThread {
     /// unauthenticated ones to the status.
     fn count_strangers(&self) {
         let mut state = self.shared.state();
-        state.refused = self.acceptor.refused;
-        state.half_open = self.acceptor.half_open();
+        state.network.refused = self.acceptor.refused;
+        state.network.half_open = self.acceptor.half_open();
     }
 
     /// Handles the deadlines that have passed at `now`.
@@ -360,7 +360,7 @@ impl ServiceThread {
             .iter()
             .filter(|(_, control)| now.duration_since(control.heard) > SILENCE_LIMIT);
         let silent = silent.map(|(rank, _)| *rank).collect();
-        self.shared.update(|state| state.silent = silent);
+        self.shared.update(|state| state.network.silent = silent);
     }
 
     fn flush(&mut self) {

@@ -269,12 +269,12 @@ fn strangers_at_the_port_change_nothing_but_a_counter() {
             |service| {
                 let service = service.unwrap();
                 // Waits until some connections were refused.
-                while service.rank() == 0 && service.network().refused == 0 {
+                while service.rank() == 0 && service.status().network.refused == 0 {
                     std::thread::yield_now();
                 }
                 service.exchange(WORLD, &[0, 1, 2, 3], vec![1; 1000], soon()).unwrap();
-                assert!(service.network().half_open <= 64);
-                service.network().refused
+                assert!(service.status().network.half_open <= 64);
+                service.status().network.refused
             },
         );
         over.store(true, Ordering::Relaxed);

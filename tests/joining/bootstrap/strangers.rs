@@ -42,7 +42,7 @@ fn while_at_work(strangers: impl Fn([SocketAddr; 2]) + Sync, after: impl Fn(&Ser
                 let group = GroupId { parent_epoch: 7, counter: round };
                 drop(service.connect(DataPath::Tcp, (group, peer, 0), soon()).unwrap());
                 let parts = service.exchange(WORLD, &[0, 1], vec![u8::from(done)], soon()).unwrap();
-                assert!(service.network().half_open <= HALF_OPEN);
+                assert!(service.status().network.half_open <= HALF_OPEN);
                 round += 1;
                 if parts == [[1], [1]] {
                     break;
@@ -80,7 +80,7 @@ fn two_thousand_strangers_do_not_disturb_a_world_at_work() {
     };
     while_at_work(strangers, |service| {
         // All but the last ones were refused already. A third of them were refused immediately.
-        let status = service.network();
+        let status = service.status().network;
         assert!(status.refused >= 1000 - HALF_OPEN as u64, "{status:?}");
     });
 }
@@ -114,7 +114,7 @@ fn strangers_that_send_byte_after_byte_are_refused_in_time() {
         assert!(took < 3 * HANDSHAKE, "the last one was refused after {took:?}");
     };
     while_at_work(strangers, |service| {
-        let status = service.network();
+        let status = service.status().network;
         assert!(status.refused >= 20 && status.half_open == 0, "{status:?}");
     });
 }

@@ -47,11 +47,11 @@ fn connect(to: SocketAddr) -> TcpStream {
 /// Waits until a service has refused `count` connections.
 fn refused(service: &Service, count: u64) {
     let deadline = soon();
-    while service.network().refused < count {
-        assert!(Instant::now() < deadline, "{:?}", service.network());
+    while service.status().network.refused < count {
+        assert!(Instant::now() < deadline, "{:?}", service.status().network);
         std::thread::yield_now();
     }
-    assert_eq!(service.network().refused, count);
+    assert_eq!(service.status().network.refused, count);
 }
 
 fn connection(proxy: &Proxy, purpose: u8) -> Recorded {
@@ -159,7 +159,7 @@ fn a_connection_that_is_led_to_another_rank_is_refused() {
         join_late(&config, recorder.address);
         let hello = recorder.recorded()[0].there[..FIRST].to_vec();
         for (service, port) in services.iter().zip(ports) {
-            let before = service.network().refused;
+            let before = service.status().network.refused;
             let mut socket = connect(SocketAddr::from(([127, 0, 0, 1], port)));
             socket.write_all(&hello).unwrap();
             let mut answer = Vec::new();

@@ -1,6 +1,6 @@
 //! The memory of one rank that the others access.
 
-use super::error::{DeviceError, Result};
+use super::Result;
 use super::memory::DeviceMemory;
 use super::order::BesideCapture;
 use super::registered_segment::RegisteredSegment;
@@ -10,7 +10,7 @@ use cudarc::driver::sys::{
     cuDeviceCanAccessPeer, cuIpcCloseMemHandle, cuIpcGetMemHandle, cuIpcOpenMemHandle_v2,
 };
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
-use maypole_kernels::cuda::CudaError;
+use maypole_kernels::cuda::{CudaError, uuid_of};
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
@@ -66,15 +66,6 @@ pub struct Offer {
 /// Bytes of the blocks that the driver shares between processes.
 const SHARED_BLOCK: usize = 2 << 20;
 
-/// The name of a GPU, or of the part of one that a process has (MIG): equal in all processes.
-///
-/// # Errors
-/// [`DeviceError::Driver`] if the driver's query fails.
-pub fn uuid_of(context: &CudaContext) -> Result<[u8; 16]> {
-    let named = maypole_kernels::cuda::uuid_of(context.cu_device());
-    Ok(named.map_err(CudaError::of("naming a GPU"))?)
-}
-
 /// The namespace of this process's number.
 fn pid_namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
@@ -86,38 +77,33 @@ type Arenas = HashMap<(usize, CUdeviceptr), Weak<DeviceMemory>>;
 /// The arenas of this process: ranks that are threads share them.
 static ARENAS: LazyLock<Mutex<Arenas>> = LazyLock::new(Mutex::default);
 
-#[derive(Debug)]
-pub(super) struct MailboxMemory {
-    pub(super) memory: Arc<DeviceMemory>,
-    pub(super) offer: Offer,
-}
-
-impl MailboxMemory {
-    pub(super) fn new(stream: &CudaStream, bytes: usize) -> Result<Self> {
-        let context = stream.context();
-        // The driver shares the whole block of memory in which an allocation lies.
-        let memory = DeviceMemory::new(stream, bytes.next_multiple_of(SHARED_BLOCK))?;
-        let memory = Arc::new(memory);
-        let uuid = uuid_of(context)?;
-        let mut handle = CUipcMemHandle { reserved: [0; 64] };
-        // SAFETY: the address is that of an allocation of ours, and the handle is a plain struct.
-        let has_handle = unsafe { cuIpcGetMemHandle(&mut handle, memory.address()) };
-        let offer = Offer {
-            process: ProcessName::current(),
-            uuid,
-            ordinal: context.ordinal() as u64,
-            namespace: pid_namespace(),
-            address: memory.address(),
-            bytes: bytes as u64,
-            has_handle: u64::from(has_handle == CUresult::CUDA_SUCCESS),
-            handle: handle.reserved.map(|byte| byte as u8),
-        };
-        let mut arenas = ARENAS.lock().unwrap_or_else(PoisonError::into_inner);
-        arenas.retain(|_, memory| memory.strong_count() > 0);
-        arenas.insert((context.ordinal(), memory.address()), Arc::downgrade(&memory));
-        drop(arenas);
-        Ok(Self { memory, offer })
-    }
+/// Makes an arena of `bytes` bytes for a rank of this process, and what it offers to the others.
+pub(super) fn mailbox_memory(
+    stream: &CudaStream,
+    bytes: usize,
+) -> Result<(Arc<DeviceMemory>, Offer)> {
+    let context = stream.context();
+    // The driver shares the whole block of memory in which an allocation lies.
+    let memory = Arc::new(DeviceMemory::new(stream, bytes.next_multiple_of(SHARED_BLOCK))?);
+    let uuid = uuid_of(context)?;
+    let mut handle = CUipcMemHandle { reserved: [0; 64] };
+    // SAFETY: the address is that of an allocation of ours, and the handle is a plain struct.
+    let has_handle = unsafe { cuIpcGetMemHandle(&mut handle, memory.address()) };
+    let offer = Offer {
+        process: ProcessName::current(),
+        uuid,
+        ordinal: context.ordinal() as u64,
+        namespace: pid_namespace(),
+        address: memory.address(),
+        bytes: bytes as u64,
+        has_handle: u64::from(has_handle == CUresult::CUDA_SUCCESS),
+        handle: handle.reserved.map(|byte| byte as u8),
+    };
+    let mut arenas = ARENAS.lock().unwrap_or_else(PoisonError::into_inner);
+    arenas.retain(|_, memory| memory.strong_count() > 0);
+    arenas.insert((context.ordinal(), memory.address()), Arc::downgrade(&memory));
+    drop(arenas);
+    Ok((memory, offer))
 }
 
 /// An arena of another rank, mapped for this rank's GPU.
@@ -142,11 +128,14 @@ impl Reached {
     /// Reaches the arena that rank `rank` offers from the GPU of `context`.
     ///
     /// # Errors
-    /// [`DeviceError::Unreachable`]: the two GPUs are not joined, or the driver cannot map the
+    /// [`CudaError`]: the two GPUs are not joined, or the driver cannot map the
     /// memory.
     pub(super) fn new(context: &Arc<CudaContext>, rank: usize, offer: &Offer) -> Result<Self> {
-        let unreachable =
-            |why: String| DeviceError::Unreachable { ordinal: context.ordinal(), rank, why };
+        let unreachable = |why: String| {
+            let gpu = context.ordinal();
+            let what = format!("GPU {gpu} cannot reach the memory of rank {rank}");
+            CudaError::described(what, why)
+        };
         if offer.process == ProcessName::current() {
             let key = (offer.ordinal as usize, offer.address);
             let arenas = ARENAS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -168,7 +157,7 @@ impl Reached {
         match self {
             Self::Here(memory) => memory.address(),
             Self::Opened(opened) => opened.address,
-            Self::InHost(memory, offset) => memory.address() + offset,
+            Self::InHost(memory, offset) => memory.address + offset,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! One rank's mailboxes and those of the others, and the launch of programs over them.
 
+use super::Result;
 use super::arena::Reached;
-use super::code::ProgramCall;
+use super::code::{ProgramCall, refused};
 use super::copies;
-use super::error::{DeviceError, Result};
 use super::gpu_slots::SlotArena;
 use super::launch::{self, EACH, KernelLaunch, Launches, Lent, MOST_LAUNCHES, Protocol};
 use super::layout::{Room, Shapes};
@@ -59,7 +59,7 @@ impl DeviceBoard {
     /// stream, and before all later work.
     ///
     /// # Errors
-    /// [`DeviceError::Driver`] if the driver refuses it; else as `work`.
+    /// [`CudaError`](maypole_kernels::cuda::CudaError) if the driver refuses it; else as `work`.
     pub fn in_order<T>(
         &mut self,
         on: &CallStream<'_>,
@@ -78,7 +78,8 @@ impl DeviceBoard {
     /// # Errors
     /// As there.
     pub fn at_home<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.order.at_home(work)
+        let home = Arc::clone(&self.order.home);
+        self.in_order(&CallStream { stream: &home, graph: None }, |_| work())
     }
 
     /// True if all work of the rank is done, or has failed.
@@ -93,8 +94,8 @@ impl DeviceBoard {
     /// another in the same way on both.
     ///
     /// # Errors
-    /// [`DeviceError::Program`] if a buffer is too short for its program; [`DeviceError::Driver`]
-    /// if the driver refuses the launch.
+    /// [`CudaError`](maypole_kernels::cuda::CudaError) if a buffer is too short for its program, or if the driver
+    /// refuses the launch.
     pub fn launch(
         &mut self,
         on: &CallStream<'_>,
@@ -105,6 +106,7 @@ impl DeviceBoard {
         let described = calls.iter().map(|call| Ok((Some(call.room), self.describe(call)?)));
         let mut all = described.collect::<Result<Vec<_>>>()?;
         all.extend(copied.iter().map(|(from, into)| (None, self.describe_copy(*from, *into))));
+        calls.iter().for_each(|call| self.order.count(call.room.message()));
         for part in all.chunks(MOST_LAUNCHES) {
             let (blocks, launches) = placed(part, self.shapes.most_blocks());
             // SAFETY: the kernel takes `Launches` by value. Programs were checked when they were
@@ -143,11 +145,11 @@ impl DeviceBoard {
             && needs.scratch <= scratch.bytes()
             && part <= shape.piece() as u64;
         if header.reaches != 0 && !self.locals.reaches {
-            return Err(DeviceError::Program("it reaches buffers of other ranks".to_owned()));
+            return Err(refused("it reaches buffers of other ranks"));
         }
         if !enough || header.ranks as usize != parts.members {
             let why = format!("it needs {needs:?}, which its buffers do not have");
-            return Err(DeviceError::Program(why));
+            return Err(refused(why));
         }
         let local = self.locals.memory.address();
         let [abort, report, gone] = self.words.addresses();
@@ -177,7 +179,7 @@ impl DeviceBoard {
             lanes,
             room: shape.lanes,
             first: 0,
-            other: room.other().map_or(EACH, |rank| rank as u32),
+            other: room.message().map_or(EACH, |(rank, _)| rank as u32),
             tells_late: u32::from(tells_late),
             number: call.number,
         })
@@ -187,7 +189,7 @@ impl DeviceBoard {
     /// Waits until all earlier work of the rank is done.
     ///
     /// # Errors
-    /// [`DeviceError::Driver`] if the driver refuses it.
+    /// [`CudaError`](maypole_kernels::cuda::CudaError) if the driver refuses it.
     pub fn refuse_walks(&mut self) -> Result<()> {
         self.drain();
         let word = CLOSED.to_ne_bytes();

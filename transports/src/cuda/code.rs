@@ -1,7 +1,7 @@
 //! Programs in the memory of a GPU.
 
+use super::Result;
 use super::copies;
-use super::error::{DeviceError, Result};
 use super::launch::{DeviceCall, Lent};
 use super::layout::Room;
 use super::memory::DeviceMemory;
@@ -73,7 +73,7 @@ impl CodeShelf {
     /// A shelf for `programs` programs on the GPU of `stream`.
     ///
     /// # Errors
-    /// [`DeviceError::Driver`] if there is no memory.
+    /// [`CudaError`] if there is no memory.
     pub fn new(stream: &Arc<CudaStream>, programs: usize) -> Result<Self> {
         // The rank's own stream may wait for calls of other groups.
         let memory = DeviceMemory::new(&*stream_aside(stream)?, programs * Self::LONGEST)?;
@@ -104,12 +104,17 @@ impl CodeShelf {
     }
 }
 
+/// The error of a program that would touch memory that is none of its buffers.
+pub(super) fn refused(why: impl Into<String>) -> CudaError {
+    CudaError::described("the program cannot run", why)
+}
+
 impl DeviceCode {
     /// Copies a program to the GPU of `stream`.
     ///
     /// # Errors
-    /// [`DeviceError::Program`] if a kernel that walks it could touch other memory than its
-    /// buffers; [`DeviceError::Driver`] if there is no memory.
+    /// [`CudaError`] if a kernel that walks it could touch other memory than its buffers, or if there is no
+    /// memory.
     pub fn load(stream: &Arc<CudaStream>, bytes: &[u8]) -> Result<Self> {
         Self::placed(bytes, || {
             let copied = stream.clone_htod(bytes);
@@ -129,8 +134,8 @@ impl DeviceCode {
         bytes: &[u8],
         copy: impl FnOnce() -> Result<(CodePlace, CUdeviceptr)>,
     ) -> Result<Self> {
-        let needs = packed::check(bytes).map_err(DeviceError::Program)?;
-        let header = PackedProgram::of(bytes).map_err(DeviceError::Program)?;
+        let needs = packed::check(bytes).map_err(refused)?;
+        let header = PackedProgram::of(bytes).map_err(refused)?;
         let (place, address) = copy()?;
         Ok(Self { _place: place, address, needs, header })
     }

@@ -1,25 +1,15 @@
 //! Operations on a rank's buffers outside calls: copies, quotients and products.
 
-use super::error::Result;
+use super::Result;
 use super::launch::Lent;
 use super::order::CallStream;
 use cudarc::driver::{CudaStream, result};
-use maypole_kernels::Scalar;
-use maypole_kernels::cuda::{CudaError, MapKernels, ScaleFactor};
-
-/// The factor of the elements of an input.
-#[derive(Clone, Copy, Debug)]
-pub enum LentFactor<'a> {
-    /// This number.
-    Value(Scalar),
-    /// The element in memory when the kernel runs.
-    At(Lent<'a>),
-}
+use maypole_kernels::cuda::{CudaError, MapKernels, MapOp};
 
 /// Copies `from` to `to`, when all earlier work of the stream is done.
 ///
 /// # Errors
-/// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver refuses it.
+/// [`CudaError`] if the driver refuses it.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -37,13 +27,13 @@ pub fn copy(on: &CallStream<'_>, to: Lent<'_>, from: Lent<'_>) -> Result<()> {
             on.stream().cu_stream(),
         )
     };
-    Ok(copied.map_err(CudaError::of("copying on a GPU"))?)
+    copied.map_err(CudaError::of("copying on a GPU"))
 }
 
 /// Copies `from` to the host, when all earlier work of the stream is done. Waits for that.
 ///
 /// # Errors
-/// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver refuses it.
+/// [`CudaError`] if the driver refuses it.
 pub fn read(stream: &CudaStream, from: Lent<'_>) -> Result<Vec<u8>> {
     let mut bytes = vec![0; from.bytes() as usize];
     if bytes.is_empty() {
@@ -60,13 +50,13 @@ pub fn read(stream: &CudaStream, from: Lent<'_>) -> Result<Vec<u8>> {
 /// Copies `bytes` to `to`, when all earlier work of the stream is done. Waits for that.
 ///
 /// # Errors
-/// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver refuses it.
+/// [`CudaError`] if the driver refuses it.
 ///
 /// # Panics
 /// If the lengths differ.
 pub fn write(stream: &CudaStream, to: Lent<'_>, bytes: &[u8]) -> Result<()> {
     write_later(stream, to, bytes)?;
-    Ok(stream.synchronize().map_err(CudaError::of("copying to a GPU"))?)
+    stream.synchronize().map_err(CudaError::of("copying to a GPU"))
 }
 
 /// As [`write`], and does not wait.
@@ -78,56 +68,34 @@ pub(super) fn write_later(stream: &CudaStream, to: Lent<'_>, bytes: &[u8]) -> Re
     // SAFETY: the memory is lent and as long. The driver has read the source when the call returns,
     // because it is memory of the host that is not pinned.
     let copied = unsafe { result::memcpy_htod_async(to.address(), bytes, stream.cu_stream()) };
-    Ok(copied.map_err(CudaError::of("copying to a GPU"))?)
+    copied.map_err(CudaError::of("copying to a GPU"))
 }
 
-/// Divides the elements of `from` by `by` into `into`, when all earlier work of the stream is
-/// done.
+/// Writes to `into` what `op` makes of each element of `from`, when all earlier work of the stream is done.
 ///
 /// # Errors
-/// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver refuses it.
+/// [`CudaError`] if the driver refuses it.
 ///
 /// # Panics
-/// If `by` is zero, or if the lengths differ.
-pub fn divide(
+/// If the lengths differ, if a factor has another type than the kernels, or if a divisor is zero.
+pub fn map(
     on: &CallStream<'_>,
     kernels: &MapKernels,
     into: Lent<'_>,
     from: Lent<'_>,
-    by: u64,
+    op: MapOp<Lent<'_>>,
 ) -> Result<()> {
-    assert_eq!(into.bytes(), from.bytes(), "as many elements are divided as there are");
-    let count = from.bytes() / kernels.kind().size() as u64;
-    let (into, from) = (into.address(), from.address());
-    // SAFETY: both are lent memory of the same length.
-    Ok(unsafe { kernels.divide(on.stream(), into, from, count, by) }?)
-}
-
-/// Multiplies the elements of `from` by `factor` into `into`, when all earlier work of the
-/// stream is done.
-///
-/// # Errors
-/// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver refuses it.
-///
-/// # Panics
-/// If the lengths differ, or if the factor has another type than the kernels.
-pub fn scale(
-    on: &CallStream<'_>,
-    kernels: &MapKernels,
-    into: Lent<'_>,
-    from: Lent<'_>,
-    factor: LentFactor<'_>,
-) -> Result<()> {
-    assert_eq!(into.bytes(), from.bytes(), "as many elements are scaled as there are");
-    let count = from.bytes() / kernels.kind().size() as u64;
-    let (into, from) = (into.address(), from.address());
-    let factor = match factor {
-        LentFactor::Value(value) => ScaleFactor::Value(value),
-        LentFactor::At(memory) => {
-            assert_eq!(memory.bytes(), kernels.kind().size() as u64, "a factor is an element");
-            ScaleFactor::At(memory.address())
+    assert_eq!(into.bytes(), from.bytes(), "as many elements are written as there are");
+    let size = kernels.kind().size() as u64;
+    let op = match op {
+        MapOp::Times(value) => MapOp::Times(value),
+        MapOp::TimesAt(memory) => {
+            assert_eq!(memory.bytes(), size, "a factor is an element");
+            MapOp::TimesAt(memory.address())
         }
+        MapOp::Over(by) => MapOp::Over(by),
     };
+    let (count, into, from) = (from.bytes() / size, into.address(), from.address());
     // SAFETY: both are lent memory of the same length, and a lent factor is one element.
-    Ok(unsafe { kernels.scale(on.stream(), into, from, count, factor) }?)
+    unsafe { kernels.apply(on.stream(), into, from, count, op) }
 }

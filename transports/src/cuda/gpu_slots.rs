@@ -4,8 +4,8 @@
 //! twin of the slots of each rank on another host. An adapter writes a publication from its slot to the twin in the
 //! arena of each reader on another host, and the reader's kernel reads it in the memory of its own GPU.
 
-use super::arena::{MailboxMemory, Offer, Reached};
-use super::error::Result;
+use super::Result;
+use super::arena::{Offer, Reached, mailbox_memory};
 use super::layout::{ALIGNMENT, Room, Shapes, take};
 use super::memory::DeviceMemory;
 use super::order::{BesideCapture, stream_aside};
@@ -91,7 +91,7 @@ impl PendingSlots {
     /// Allocates the arena of rank `me` of the ranks on `hosts`, on the GPU of `stream`, and exports it.
     ///
     /// # Errors
-    /// [`DeviceError::Driver`](super::DeviceError::Driver) if there is no memory, or if the driver exports none.
+    /// [`CudaError`] if there is no memory, or if the driver exports none.
     pub fn new(
         stream: &Arc<CudaStream>,
         shapes: &Shapes,
@@ -99,7 +99,7 @@ impl PendingSlots {
     ) -> Result<Self> {
         let aside = stream_aside(stream)?;
         let layout = SlotLayout::new(shapes, hosts);
-        let MailboxMemory { memory, offer } = MailboxMemory::new(&aside, layout.bytes(me))?;
+        let (memory, offer) = mailbox_memory(&aside, layout.bytes(me))?;
         let (address, len) = (memory.address(), memory.lend().bytes() as usize);
         let buffer = DmaBuf {
             file: export(stream.context(), address, len)?,

@@ -4,9 +4,9 @@
 //! GPU reads and writes the same pages as all others. A rank that leaves takes only its own mapping away,
 //! so no rank keeps memory for another one.
 
+use super::Result;
 use super::arena::{Offer, Reached};
 use super::board::DeviceBoard;
-use super::error::Result;
 use super::gpu_slots::PendingSlots;
 use super::layout::{MailboxLayout, Shapes};
 use super::left_boards;
@@ -14,6 +14,7 @@ use super::locals::{Locals, Places};
 use super::memory::LentMemory;
 use super::order::{WorkOrder, stream_aside};
 use super::registered_segment::RegisteredSegment;
+use super::started::GroupRank;
 use super::use_table::UseTable;
 use super::words::ReportWords;
 use crate::shm::Segment;
@@ -33,11 +34,11 @@ impl DeviceBoard {
         ranks * MailboxLayout::new(shapes, ranks).bytes.next_multiple_of(GRANULE)
     }
 
-    /// The board of rank `me` of `ranks`, on the GPU of `stream`. The mailboxes of all ranks are in
+    /// The board of `rank`, on the GPU of `stream`. The mailboxes of all ranks are in
     /// `segment`, which all of them share, and which is fresh. With `slots`, their slots are there instead.
     ///
     /// # Errors
-    /// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver does not register the
+    /// [`CudaError`](maypole_kernels::cuda::CudaError) if the driver does not register the
     /// segment, or has no memory.
     ///
     /// # Panics
@@ -46,16 +47,17 @@ impl DeviceBoard {
     pub fn in_host(
         stream: &Arc<CudaStream>,
         shapes: &Shapes,
-        (me, ranks): (usize, usize),
+        rank: GroupRank,
         segment: Segment,
         slots: Option<SlotsOfGpus>,
     ) -> Result<Self> {
+        let GroupRank { rank: me, ranks, .. } = rank;
         assert_eq!(segment.len(), Self::bytes_in_host(shapes, ranks), "it has all mailboxes");
         left_boards::end_left_boards();
         let layout = MailboxLayout::new(shapes, ranks);
         let stride = (segment.len() / ranks) as u64;
         let make = || {
-            let (aside, order) = (stream_aside(stream)?, WorkOrder::new(stream)?);
+            let (aside, order) = (stream_aside(stream)?, WorkOrder::new(stream, rank)?);
             let words = Arc::new(ReportWords::new(stream.context())?);
             let host = Arc::new(RegisteredSegment::new(stream.context(), segment)?);
             Ok((aside, order, words, host))

@@ -11,7 +11,7 @@ use maypole_kernels::packed::{MOST_SHORT_RANKS, ShortProgram};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::error::Result;
+use super::Result;
 use super::order::CallStream;
 
 /// How a publication signals its arrival. Kernels have the same numbers.
@@ -37,11 +37,11 @@ impl<'a> Lent<'a> {
     /// Lends a view to be read, for as long as its buffer is borrowed: as [`lend`].
     ///
     /// # Errors
-    /// [`ForeignBuffer`] if it is in the memory of another GPU.
+    /// A sentence, if it is in the memory of another GPU.
     pub fn of_view<T>(
         view: CudaView<'a, T>,
         stream: &'a CudaStream,
-    ) -> Result<(Self, SyncOnDrop<'a>), ForeignBuffer> {
+    ) -> Result<(Self, SyncOnDrop<'a>), String> {
         let bytes = bytes_at(&view, stream)?;
         let (address, guard) = view.view_ptr(stream);
         Ok((Self { address, bytes, buffer: PhantomData }, guard))
@@ -50,32 +50,28 @@ impl<'a> Lent<'a> {
     /// Lends a view to be written: as [`lend_mut`].
     ///
     /// # Errors
-    /// [`ForeignBuffer`] if it is in the memory of another GPU.
+    /// A sentence, if it is in the memory of another GPU.
     pub fn of_view_mut<T>(
         view: CudaViewMut<'a, T>,
         stream: &'a CudaStream,
-    ) -> Result<(Self, SyncOnDrop<'a>), ForeignBuffer> {
+    ) -> Result<(Self, SyncOnDrop<'a>), String> {
         let bytes = bytes_at(&view, stream)?;
         let (address, guard) = view.view_ptr_mut(stream);
         Ok((Self { address, bytes, buffer: PhantomData }, guard))
     }
 }
 
-/// A buffer is in the memory of another GPU than the one that would use it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the buffer is on GPU {buffer}, and the group uses GPU {group}: copy it there")]
-pub struct ForeignBuffer {
-    buffer: usize,
-    group: usize,
-}
-
 /// The bytes of a buffer that work on `stream` uses. Kernels would fault on memory of another
 /// context, which ends the context for the whole process.
-fn bytes_at<T>(buffer: &impl DeviceSlice<T>, stream: &CudaStream) -> Result<u64, ForeignBuffer> {
+fn bytes_at<T>(buffer: &impl DeviceSlice<T>, stream: &CudaStream) -> Result<u64, String> {
     let (there, here) = (buffer.stream().context(), stream.context());
     match there.cu_ctx() == here.cu_ctx() {
         true => Ok((buffer.len() * size_of::<T>()) as u64),
-        false => Err(ForeignBuffer { buffer: there.ordinal(), group: here.ordinal() }),
+        false => Err(format!(
+            "the buffer is on GPU {}, and the group uses GPU {}: copy it there",
+            there.ordinal(),
+            here.ordinal()
+        )),
     }
 }
 
@@ -130,11 +126,11 @@ impl Lent<'_> {
 /// returned guard once the reading work is on `stream`.
 ///
 /// # Errors
-/// [`ForeignBuffer`] if it is in the memory of another GPU.
+/// A sentence, if it is in the memory of another GPU.
 pub fn lend<'a, T, S: DevicePtr<T>>(
     buffer: &'a S,
     stream: &'a CudaStream,
-) -> Result<(Lent<'a>, SyncOnDrop<'a>), ForeignBuffer> {
+) -> Result<(Lent<'a>, SyncOnDrop<'a>), String> {
     let bytes = bytes_at(buffer, stream)?;
     let (address, guard) = buffer.device_ptr(stream);
     Ok((Lent { address, bytes, buffer: PhantomData }, guard))
@@ -143,11 +139,11 @@ pub fn lend<'a, T, S: DevicePtr<T>>(
 /// Lends a buffer to be written: as [`lend`], after everything that reads it, too.
 ///
 /// # Errors
-/// [`ForeignBuffer`] if it is in the memory of another GPU.
+/// A sentence, if it is in the memory of another GPU.
 pub fn lend_mut<'a, T, R: DevicePtrMut<T>>(
     buffer: &'a mut R,
     stream: &'a CudaStream,
-) -> Result<(Lent<'a>, SyncOnDrop<'a>), ForeignBuffer> {
+) -> Result<(Lent<'a>, SyncOnDrop<'a>), String> {
     let bytes = bytes_at(buffer, stream)?;
     let (address, guard) = buffer.device_ptr_mut(stream);
     Ok((Lent { address, bytes, buffer: PhantomData }, guard))

@@ -46,11 +46,12 @@ pub enum Room {
 }
 
 impl Room {
-    /// The only other rank, in the rooms of messages.
-    pub(super) fn other(self) -> Option<usize> {
+    /// The only other rank, in the rooms of messages, and whether this one sends.
+    pub(super) fn message(self) -> Option<(usize, bool)> {
         match self {
             Self::Group(_) => None,
-            Self::To(peer) | Self::From(peer) => Some(peer),
+            Self::To(peer) => Some((peer, true)),
+            Self::From(peer) => Some((peer, false)),
         }
     }
 }

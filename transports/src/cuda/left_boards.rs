@@ -10,7 +10,7 @@ use super::board::DeviceBoard;
 use super::memory::{DeviceMemory, LentMemory};
 use super::order::{BesideCapture, ContextWork, WorkOrder};
 use super::spares::{self, Openers};
-use super::use_table::UseTable;
+use super::use_table::{CLOSED, ENDED, UseTable};
 use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -56,11 +56,16 @@ impl LeftBoard {
         if self.used.is_some() && !self.end_calls() {
             return false;
         }
-        if self.memory.is_some() && self.table.as_ref().is_none_or(|table| table.have_ended()) {
-            self.give_memory();
+        if self.memory.is_some()
+            && self.table.as_ref().is_none_or(|table| table.have_come_to(ENDED))
+        {
+            // It is kept for the next group, and freed when others have closed it.
+            if let (Some(memory), Some(table)) = (self.memory.take(), &self.table) {
+                memory.add_openers(Arc::clone(table) as Arc<dyn Openers>);
+            }
         }
         if !self.is_closed && self.close_others() {
-            self.table.iter().for_each(|table| table.close());
+            self.table.iter().for_each(|table| table.advance(CLOSED));
             self.is_closed = true;
         }
         self.memory.is_none() && self.is_closed
@@ -81,16 +86,8 @@ impl LeftBoard {
         } else if work.while_idle(|| self.used = None).is_none() {
             return false;
         }
-        self.table.iter().for_each(|table| table.end_calls());
+        self.table.iter().for_each(|table| table.advance(ENDED));
         true
-    }
-
-    /// Keeps the memory for the next group. It is freed when others have closed it.
-    fn give_memory(&mut self) {
-        if let (Some(memory), Some(table)) = (&self.memory, &self.table) {
-            memory.add_openers(Arc::clone(table) as Arc<dyn Openers>);
-        }
-        self.memory = None;
     }
 
     /// Closes memory of other processes and of the host, if nothing waits on the GPU.

@@ -1,8 +1,8 @@
 //! Memory that only a rank's own kernels use.
 
+use super::Result;
 use super::arena::Reached;
 use super::copies;
-use super::error::Result;
 use super::gpu_slots::SlotArena;
 use super::launch::{Mailbox, ShortLaunch};
 use super::layout::{MailboxLayout, Parts, SHORT_BLOCKS, Shapes, take};

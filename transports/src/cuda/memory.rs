@@ -1,6 +1,6 @@
 //! Memory of a GPU that others may reach: not from a pool.
 
-use super::error::Result;
+use super::Result;
 use super::launch::Lent;
 use super::order::BesideCapture;
 use super::spares::{Openers, SpareKind, SpareMemory};

@@ -15,7 +15,6 @@ mod board;
 mod code;
 pub mod copies;
 mod courier;
-mod error;
 mod gpu_slots;
 mod in_host;
 mod launch;
@@ -29,19 +28,18 @@ mod registered_segment;
 mod reserved_blocks;
 mod short_calls;
 mod spares;
+mod started;
 mod use_table;
 mod words;
 mod workspace;
 
-pub use arena::{Offer, ProcessName, uuid_of};
+pub use arena::{Offer, ProcessName};
 pub use board::DeviceBoard;
 pub use code::{CodeShelf, DeviceCode, ProgramCall};
-pub use copies::LentFactor;
 pub use courier::{Courier, CourierStream, LostLink};
-pub use error::DeviceError;
 pub use gpu_slots::PendingSlots;
 pub use in_host::SlotsOfGpus;
-pub use launch::{DeviceCall, ForeignBuffer, Lent, Protocol, lend, lend_mut};
+pub use launch::{DeviceCall, Lent, Protocol, lend, lend_mut};
 pub use layout::{Room, Shape, Shapes};
 pub use left_boards::{Kept, LeftMemory, end_left_boards};
 pub use order::{
@@ -49,6 +47,10 @@ pub use order::{
 };
 pub use pending::PendingBoard;
 pub use reserved_blocks::ReservedBlocks;
+pub use started::GroupRank;
 pub use use_table::UseTable;
 pub use words::{Reason, Report, ReportWords};
 pub use workspace::DeviceScratch;
+
+/// The result of an operation on a GPU.
+type Result<T, E = maypole_kernels::cuda::CudaError> = std::result::Result<T, E>;

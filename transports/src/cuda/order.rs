@@ -5,7 +5,8 @@
 //! later work waits for it, and records it anew. A graph waits for it when it runs and records it
 //! at its end, so graphs and calls run in the order in which the host starts them, too.
 
-use super::error::Result;
+use super::Result;
+use super::started::{GroupRank, StartedCalls};
 use cudarc::driver::sys::{
     CUevent_flags, CUevent_record_flags, CUevent_wait_flags, CUresult, CUstreamCaptureMode,
     CUstreamCaptureStatus, cuEventRecordWithFlags, cuThreadExchangeStreamCaptureMode,
@@ -19,15 +20,15 @@ use std::time::{Duration, Instant};
 /// A stream that a call is made on, and the graph that it captures.
 #[derive(Clone, Copy, Debug)]
 pub struct CallStream<'a> {
-    stream: &'a Arc<CudaStream>,
-    graph: Option<u64>,
+    pub(super) stream: &'a Arc<CudaStream>,
+    pub(super) graph: Option<u64>,
 }
 
 impl<'a> CallStream<'a> {
     /// Queries whether `stream` captures a graph.
     ///
     /// # Errors
-    /// [`DeviceError::Driver`](super::DeviceError::Driver) if the capture has failed already, or if
+    /// [`CudaError`] if the capture has failed already, or if
     /// the driver's query fails.
     pub fn new(stream: &'a Arc<CudaStream>) -> Result<Self> {
         let failed = |error| CudaError::new("asking whether a stream captures a graph", error);
@@ -39,7 +40,7 @@ impl<'a> CallStream<'a> {
             CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE => Some(number),
             CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED => {
                 let error = DriverError(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-                return Err(failed(error).into());
+                return Err(failed(error));
             }
         };
         Ok(Self { stream, graph })
@@ -63,6 +64,7 @@ struct LastWork {
     event: CudaEvent,
     /// A graph has some of the work: it may be launched at any time.
     is_in_graph: AtomicBool,
+    started: StartedCalls,
 }
 
 impl LastWork {
@@ -112,17 +114,28 @@ impl ContextWork {
         work: impl FnOnce() -> T,
     ) -> Option<T> {
         let _starting = self.starting.try_write().ok()?;
-        let orders: Vec<_> = {
-            let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
-            orders.retain(|order| order.strong_count() > 0);
-            orders.iter().filter_map(Weak::upgrade).collect()
+        self.orders().iter().all(|order| is_done(order)).then(work)
+    }
+
+    fn orders(&self) -> Vec<Arc<LastWork>> {
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        orders.retain(|order| order.strong_count() > 0);
+        orders.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// True if a kernel that runs waits for a call that this thread has yet to start.
+    fn waits_for_this_thread(&self) -> bool {
+        let orders = self.orders();
+        let ours: Vec<_> = orders.iter().filter(|it| it.started.are_of_this_thread()).collect();
+        let waits = |it: &Arc<LastWork>| {
+            ours.iter().any(|our| it.started.await_start_of(&our.started)) && !it.is_done()
         };
-        orders.iter().all(|order| is_done(order)).then(work)
+        orders.iter().any(waits)
     }
 
     /// Does `work`, which may wait for the kernels of the GPU, when none of a group runs or `is_quick` is
-    /// true, because it need not wait any more, but after `limit` at the latest. A graph does not
-    /// count: it may run at any time.
+    /// true, because it need not wait any more, but after `limit` at the latest, and at once if a kernel
+    /// that runs waits for a later call of this thread. A graph does not count: it may run at any time.
     pub fn when_idle<T>(
         &self,
         limit: Duration,
@@ -137,7 +150,7 @@ impl ContextWork {
             if let Some(done) = attempt() {
                 return done;
             }
-            if is_quick() || Instant::now() >= until {
+            if is_quick() || self.waits_for_this_thread() || Instant::now() >= until {
                 break;
             }
             std::thread::sleep(IDLE_PAUSE);
@@ -158,7 +171,7 @@ const IDLE_PAUSE: Duration = Duration::from_micros(200);
 #[derive(Debug)]
 pub(super) struct WorkOrder {
     /// The rank's own stream, which lives as long as this.
-    home: Arc<CudaStream>,
+    pub(super) home: Arc<CudaStream>,
     last: Arc<LastWork>,
     context: Arc<ContextWork>,
     /// After the last work in the graph that is captured.
@@ -170,14 +183,15 @@ pub(super) struct WorkOrder {
 }
 
 impl WorkOrder {
-    pub(super) fn new(home: &Arc<CudaStream>) -> Result<Self> {
+    pub(super) fn new(home: &Arc<CudaStream>, of: GroupRank) -> Result<Self> {
         let _beside = BesideCapture::begin();
         let event = || {
             let made = home.context().new_event(Some(CUevent_flags::CU_EVENT_DISABLE_TIMING));
             made.map_err(CudaError::of("making an event"))
         };
         let (event, in_graph) = (event()?, event()?);
-        let last = Arc::new(LastWork { event, is_in_graph: AtomicBool::new(false) });
+        let (is_in_graph, started) = (AtomicBool::new(false), StartedCalls::new(of));
+        let last = Arc::new(LastWork { event, is_in_graph, started });
         let context = ContextWork::of(home.context());
         let mut orders = context.orders.lock().unwrap_or_else(PoisonError::into_inner);
         orders.push(Arc::downgrade(&last));
@@ -200,24 +214,28 @@ impl WorkOrder {
         self.last.is_in_graph.store(false, Ordering::Relaxed);
     }
 
+    /// The rank starts a call: as [`StartedCalls::add`].
+    pub(super) fn count(&self, message: Option<(usize, bool)>) {
+        self.last.started.add(message);
+    }
+
     fn is_on_home(&self, on: &CallStream<'_>) -> bool {
         on.stream.cu_stream() == self.home.cu_stream()
     }
 
     /// Later work on this stream waits for all earlier work of the rank.
     pub(super) fn enter(&mut self, on: &CallStream<'_>) -> Result<()> {
-        match on.graph {
-            None if self.is_home && self.graph.is_none() && self.is_on_home(on) => Ok(()),
-            None => {
-                self.await_event(on, &self.last.event, CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT)
-            }
-            Some(_) if on.graph == self.graph => {
-                self.await_event(on, &self.in_graph, CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT)
-            }
-            Some(_) => {
-                self.await_event(on, &self.last.event, CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL)
-            }
-        }
+        use CUevent_wait_flags::{CU_EVENT_WAIT_DEFAULT, CU_EVENT_WAIT_EXTERNAL};
+        let (event, flags) = match on.graph {
+            None if self.is_home && self.graph.is_none() && self.is_on_home(on) => return Ok(()),
+            None => (&self.last.event, CU_EVENT_WAIT_DEFAULT),
+            Some(_) if on.graph == self.graph => (&self.in_graph, CU_EVENT_WAIT_DEFAULT),
+            Some(_) => (&self.last.event, CU_EVENT_WAIT_EXTERNAL),
+        };
+        // SAFETY: both live, and belong to one context.
+        let waits =
+            unsafe { result::stream::wait_event(on.stream.cu_stream(), event.cu_event(), flags) };
+        waits.map_err(CudaError::of("waiting for an event"))
     }
 
     /// Later work of the rank waits for the work on this stream.
@@ -225,7 +243,7 @@ impl WorkOrder {
         let failed = |error| CudaError::new("recording an event", error);
         if on.graph.is_none() {
             self.is_home = self.is_on_home(on);
-            return Ok(self.last.event.record(on.stream).map_err(failed)?);
+            return self.last.event.record(on.stream).map_err(failed);
         }
         self.last.is_in_graph.store(true, Ordering::Relaxed);
         let external = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as u32;
@@ -236,42 +254,18 @@ impl WorkOrder {
         .result()
         .map_err(failed)?;
         self.graph = on.graph;
-        Ok(self.in_graph.record(on.stream).map_err(failed)?)
-    }
-
-    /// Does `work` on the rank's own stream, in order.
-    pub(super) fn at_home<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let home = Arc::clone(&self.home);
-        let on = CallStream { stream: &home, graph: None };
-        let context = self.work();
-        let _started = context.started();
-        self.enter(&on)?;
-        let done = work();
-        self.leave(&on)?;
-        done
+        self.in_graph.record(on.stream).map_err(failed)
     }
 
     /// Waits until all work of the rank is done.
     pub(super) fn drain(&self) -> Result<()> {
         let _beside = BesideCapture::begin();
-        Ok(self.last.event.synchronize().map_err(CudaError::of("waiting for the work of a GPU"))?)
+        self.last.event.synchronize().map_err(CudaError::of("waiting for the work of a GPU"))
     }
 
     /// True if all work of the rank is done, or has failed.
     pub(super) fn is_drained(&self) -> bool {
         self.last.is_done()
-    }
-
-    fn await_event(
-        &self,
-        on: &CallStream<'_>,
-        event: &CudaEvent,
-        flags: CUevent_wait_flags,
-    ) -> Result<()> {
-        // SAFETY: both live, and belong to one context.
-        let waits =
-            unsafe { result::stream::wait_event(on.stream.cu_stream(), event.cu_event(), flags) };
-        Ok(waits.map_err(CudaError::of("waiting for an event"))?)
     }
 }
 
@@ -339,7 +333,7 @@ pub fn untracked_context(
 /// share few hardware queues of the GPU, and waiting work blocks later work of its queue.
 ///
 /// # Errors
-/// [`DeviceError::Driver`](super::DeviceError::Driver) if the driver makes no stream.
+/// [`CudaError`] if the driver makes no stream.
 pub fn stream_aside(stream: &Arc<CudaStream>) -> Result<Arc<CudaStream>> {
     static STREAMS: Mutex<Vec<Weak<CudaStream>>> = Mutex::new(Vec::new());
     let _beside = BesideCapture::begin();

@@ -1,6 +1,6 @@
 //! Memory of the host that a group shares, registered with the driver.
 
-use super::error::Result;
+use super::Result;
 use super::order::BesideCapture;
 use crate::shm::Segment;
 use cudarc::driver::sys::{
@@ -16,8 +16,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct RegisteredSegment {
     context: Arc<CudaContext>,
-    segment: Arc<Segment>,
-    address: CUdeviceptr,
+    pub(super) segment: Arc<Segment>,
+    pub(super) address: CUdeviceptr,
 }
 
 impl RegisteredSegment {
@@ -39,15 +39,6 @@ impl RegisteredSegment {
         let registered = Self { context, segment, address };
         mapped?;
         Ok(registered)
-    }
-
-    pub(super) fn address(&self) -> CUdeviceptr {
-        self.address
-    }
-
-    /// The memory, which stays mapped for its other users.
-    pub(super) fn segment(&self) -> Arc<Segment> {
-        Arc::clone(&self.segment)
     }
 
     /// True if no GPU reaches the memory any more.

@@ -1,7 +1,8 @@
 //! Calls of few bytes, whose programs are one exchange: `kernels/cuda/short.h`.
 
+use super::Result;
 use super::board::DeviceBoard;
-use super::error::{DeviceError, Result};
+use super::code::refused;
 use super::launch::{DeviceCall, ShortLaunch, start};
 use super::layout::SHORT_THREADS;
 use super::order::CallStream;
@@ -22,8 +23,8 @@ impl DeviceBoard {
     /// Starts a call of one exchange, as [`launch`](Self::launch) starts others, by the program of this rank.
     ///
     /// # Errors
-    /// [`DeviceError::Program`] if a buffer is too short; [`DeviceError::Driver`] if the driver refuses
-    /// the launch.
+    /// [`CudaError`](maypole_kernels::cuda::CudaError) if a buffer is too short, or if the driver refuses the
+    /// launch.
     ///
     /// # Panics
     /// If the group [makes no such calls](Self::longest_short_call) of so many bytes, or if it is the program of
@@ -43,7 +44,7 @@ impl DeviceBoard {
         let [input, output] = program.needs();
         if call.input.bytes() < input || call.output.bytes() < output {
             let why = format!("it needs {input} bytes of input and {output} of output");
-            return Err(DeviceError::Program(why));
+            return Err(refused(why));
         }
         let launch = ShortLaunch {
             input: call.input.address(),
@@ -54,6 +55,7 @@ impl DeviceBoard {
             program: *program,
             ..common
         };
+        self.order.count(None);
         let lines = program.bytes.div_ceil(8).max(1);
         let threads = lines.next_multiple_of(32).clamp(32, SHORT_THREADS as u32);
         let blocks = lines.div_ceil(SHORT_THREADS as u32);

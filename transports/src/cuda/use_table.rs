@@ -17,10 +17,10 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 /// Bytes between two words.
 const STRIDE: usize = 64;
 
-/// States of a rank's word: initial, its calls have ended, and it has also closed the memory of the
-/// others.
-const ENDED: u32 = 1;
-const CLOSED: u32 = 2;
+/// States of a rank's word, after the initial one: its calls have ended, so it uses no memory of the others any
+/// more, and it has also closed that memory.
+pub(super) const ENDED: u32 = 1;
+pub(super) const CLOSED: u32 = 2;
 
 /// The table of a group.
 #[derive(Debug)]
@@ -59,28 +59,15 @@ impl UseTable {
         unsafe { &*start.add(rank * STRIDE).cast::<AtomicU32>() }
     }
 
-    /// The calls of this rank have ended: it uses no memory of the others any more.
-    pub(super) fn end_calls(&self) {
-        self.advance(ENDED);
-    }
-
-    /// This rank has closed the memory of the others.
-    pub(super) fn close(&self) {
-        self.advance(CLOSED);
-    }
-
-    fn advance(&self, to: u32) {
+    /// Sets the state of this rank.
+    pub(super) fn advance(&self, to: u32) {
         if self.segment.is_mapped() {
             self.word(self.me).fetch_max(to, Ordering::Release);
         }
     }
 
-    /// True if no other rank uses the memory of this one.
-    pub(super) fn have_ended(&self) -> bool {
-        self.have_come_to(ENDED)
-    }
-
-    fn have_come_to(&self, least: u32) -> bool {
+    /// True if all other ranks have this state or a later one, or their processes have ended.
+    pub(super) fn have_come_to(&self, least: u32) -> bool {
         let has = |(rank, process): (usize, &Option<Arc<OwnedFd>>)| {
             rank == self.me
                 || self.word(rank).load(Ordering::Acquire) >= least

@@ -1,6 +1,6 @@
 //! Words of the host that a kernel reads and writes while it runs.
 
-use super::error::Result;
+use super::Result;
 use super::order::BesideCapture;
 use super::spares::{SpareKind, SpareMemory};
 use cudarc::driver::CudaContext;

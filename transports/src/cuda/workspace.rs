@@ -1,6 +1,6 @@
 //! Working memory of a GPU that grows with the calls.
 
-use super::error::Result;
+use super::Result;
 use super::launch::Lent;
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
@@ -28,7 +28,7 @@ impl DeviceScratch {
     /// Grows the memory to at least `bytes` bytes.
     ///
     /// # Errors
-    /// [`DeviceError::Driver`](super::DeviceError::Driver) if there is no memory.
+    /// [`CudaError`] if there is no memory.
     pub fn grow(&mut self, bytes: usize) -> Result<()> {
         if self.has(bytes) {
             return Ok(());

@@ -141,7 +141,7 @@ impl VerbsAdapter {
     ) -> Result<Arc<VerbsMemory>, VerbsError> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|memory| memory.strong_count() > 0);
-        let is_same = |of: &Arc<VerbsMemory>| of.address() == memory.address();
+        let is_same = |of: &Arc<VerbsMemory>| of.kind.address() == memory.address();
         if let Some(memory) = shared.iter().filter_map(Weak::upgrade).find(is_same) {
             return Ok(memory);
         }
@@ -156,13 +156,10 @@ impl VerbsAdapter {
         let Ok(port) = self.device.port(self.port.number, &gids) else { return true };
         port.gids.contains(&self.gid) && port.lid == self.port.lid
     }
-}
 
-/// Rails: more ports of a rank, for more connections to the same peers.
-impl VerbsAdapter {
-    /// Opens the other ports of this rank, where `sharing` ranks of its host share the ports that are as good as
-    /// this one: each `sharing`th from this one on, in the order of [`VerbsCandidate::all`]. Ranks that
-    /// took ports in turn share none, if there are enough.
+    /// Opens the other ports of this rank (rails), for more connections to the same peers. `sharing` ranks of its
+    /// host share the ports that are as good as this one, and this rank takes each `sharing`th from this one on,
+    /// in the order of [`VerbsCandidate::all`]. Ranks that took ports in turn share none, if there are enough.
     ///
     /// ```no_run
     /// use maypole_transports::ib::{VerbsAdapter, VerbsSettings};
@@ -206,14 +203,14 @@ pub(super) enum RegisteredKind {
 
 impl RegisteredKind {
     /// The address that this process and its adapter use.
-    fn address(&self) -> u64 {
+    pub(super) fn address(&self) -> u64 {
         match self {
             Self::Host(segment) => segment.start().as_ptr() as u64,
             Self::Device(buffer) => buffer.address,
         }
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             Self::Host(segment) => segment.len(),
             Self::Device(buffer) => buffer.len,
@@ -225,7 +222,7 @@ impl RegisteredKind {
 pub(super) struct VerbsMemory {
     region: NonNull<IbvMr>,
     // After `region`, which is dropped by hand: the memory outlives its registration.
-    memory: RegisteredKind,
+    pub(super) kind: RegisteredKind,
     adapter: Arc<VerbsAdapter>,
 }
 
@@ -248,13 +245,13 @@ impl VerbsMemory {
         // SAFETY: the range is mapped, and stays so until after it is deregistered.
         let region = unsafe { (library.reg_mr)(domain, start, bytes, ACCESS_WRITES) };
         let region = NonNull::new(region).ok_or_else(io::Error::last_os_error)?;
-        let memory = RegisteredKind::Host(segment);
-        Ok(Self { region, memory, adapter: Arc::clone(adapter) })
+        let kind = RegisteredKind::Host(segment);
+        Ok(Self { region, kind, adapter: Arc::clone(adapter) })
     }
 
-    fn of(adapter: &Arc<VerbsAdapter>, memory: RegisteredKind) -> Result<Self, VerbsError> {
-        let bytes = memory.len();
-        let buffer = match &memory {
+    fn of(adapter: &Arc<VerbsAdapter>, kind: RegisteredKind) -> Result<Self, VerbsError> {
+        let bytes = kind.len();
+        let buffer = match &kind {
             RegisteredKind::Host(segment) => {
                 let registered = Self::of_host(adapter, Arc::clone(segment));
                 return registered.map_err(|error| unregistered(bytes, &error));
@@ -268,30 +265,16 @@ impl VerbsMemory {
         // SAFETY: the buffer keeps its memory, and stays until after it is deregistered.
         let region = unsafe { register(domain, 0, bytes, address, file, ACCESS_ALL) };
         let region = NonNull::new(region).ok_or_else(|| adapter.device.last_error(call))?;
-        Ok(Self { region, memory, adapter: Arc::clone(adapter) })
+        Ok(Self { region, kind, adapter: Arc::clone(adapter) })
     }
 
     /// # Panics
     /// If it is memory of a device.
     pub(super) fn segment(&self) -> &Segment {
-        match &self.memory {
+        match &self.kind {
             RegisteredKind::Host(segment) => segment,
             RegisteredKind::Device(_) => panic!("no processor reads memory of a device"),
         }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.memory.len()
-    }
-
-    /// True if processors may read and write it.
-    pub(super) fn is_of_host(&self) -> bool {
-        matches!(self.memory, RegisteredKind::Host(_))
-    }
-
-    /// The address that this process and its adapter use.
-    pub(super) fn address(&self) -> u64 {
-        self.memory.address()
     }
 
     /// The key by which this process's own requests name the memory.

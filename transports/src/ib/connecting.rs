@@ -47,7 +47,7 @@ impl UnconnectedVerbs {
 
     /// The address of this end, for the peer.
     pub fn endpoint(&self) -> VerbsEndpoint {
-        let (ring, key) = (self.rings.address(), self.rings.remote_key());
+        let (ring, key) = (self.rings.kind.address(), self.rings.remote_key());
         VerbsEndpoint { ring, key, pair: self.pair.address() }
     }
 

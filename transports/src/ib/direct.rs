@@ -16,7 +16,7 @@ impl VerbsStream {
     fn register_kind(&mut self, memory: RegisteredKind) -> io::Result<RemoteMemory> {
         let memory = self.adapter.register(memory).map_err(io::Error::other)?;
         let memory = self.registered.insert(memory);
-        Ok(RemoteMemory { address: memory.address(), key: memory.remote_key() })
+        Ok(RemoteMemory { address: memory.kind.address(), key: memory.remote_key() })
     }
 }
 
@@ -42,13 +42,13 @@ impl DirectWrites for VerbsStream {
             return Ok(None);
         }
         let memory = self.registered.as_ref().expect("the memory was registered");
-        assert!(at + len <= memory.len(), "the bytes are registered");
+        assert!(at + len <= memory.kind.len(), "the bytes are registered");
         let write = RemoteWrite {
             // No byte of the ring is complete by it that was not before.
             id: self.out.sent,
-            from: memory.address() + at as u64,
+            from: memory.kind.address() + at as u64,
             len: len as u32,
-            may_inline: memory.is_of_host(),
+            may_inline: matches!(memory.kind, RegisteredKind::Host(_)),
             local_key: memory.local_key(),
             to: to.address,
             remote_key: to.key,

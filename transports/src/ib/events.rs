@@ -89,18 +89,8 @@ impl PortWatch {
         device.unblock(events).map(|()| Self::default())
     }
 
-    /// The fault of a connection on `adapter` that has these queues. `None` while another
-    /// connection reads the events.
+    /// The fault of a connection on `adapter` that has these queues.
     pub(super) fn look(&self, adapter: &VerbsAdapter, queues: [u64; 2]) -> Option<VerbsFault> {
-        self.0.try_lock().ok()?.look(adapter, queues)
-    }
-
-    /// The same, for the error of a lost connection.
-    pub(super) fn look_at_once(
-        &self,
-        adapter: &VerbsAdapter,
-        queues: [u64; 2],
-    ) -> Option<VerbsFault> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).look(adapter, queues)
     }
 

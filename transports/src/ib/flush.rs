@@ -39,11 +39,11 @@ impl FlushPair {
         if !self.is_under_way {
             let read = RemoteWrite {
                 id: 0,
-                from: self.into.address(),
+                from: self.into.kind.address(),
                 len: 1,
                 may_inline: false,
                 local_key: self.into.local_key(),
-                to: from.address() + at as u64,
+                to: from.kind.address() + at as u64,
                 remote_key: from.remote_key(),
                 immediate: None,
             };

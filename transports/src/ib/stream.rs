@@ -23,13 +23,12 @@ use super::flush::FlushPair;
 use super::immediate::Immediate;
 use super::queue_pair::{BATCH, QueuePair, RemoteWrite};
 use crate::parts::{unfilled, unsent};
-use crate::poll::Interest;
+use crate::poll::{PollFd, interest};
 use crate::stream::direct::DirectWrites;
 use crate::stream::{Fault, HEAD, Result, Stream};
 use maypole_kernels::{View, ViewMut};
 use std::fmt;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -172,7 +171,7 @@ impl VerbsStream {
         if self.fault.is_some() {
             return;
         }
-        let heard = self.adapter.watch.look_at_once(&self.adapter, self.pair.elements());
+        let heard = self.adapter.watch.look(&self.adapter, self.pair.elements());
         let is_down = self.adapter.device.is_port_down(self.adapter.port.number);
         let down = is_down.then_some(VerbsFault::PortDown);
         self.fault = heard.or(down).or(Some(fault));
@@ -207,7 +206,7 @@ impl VerbsStream {
     fn write(&mut self, at: usize, len: usize, number: Immediate) {
         let write = RemoteWrite {
             id: self.out.sent + len as u64,
-            from: self.rings.address() + (RING + at) as u64,
+            from: self.rings.kind.address() + (RING + at) as u64,
             len: len as u32,
             may_inline: true,
             local_key: self.rings.local_key(),
@@ -355,8 +354,8 @@ impl Stream for VerbsStream {
 
     /// Bytes that arrive and credits that make room are completions alike, and each makes the
     /// descriptor readable.
-    fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
-        (reads || writes).then(|| (self.pair.completions.descriptor(), Interest::Read))
+    fn interest(&self, reads: bool, writes: bool) -> Option<PollFd<'_>> {
+        interest(self.pair.completions.descriptor(), reads || writes, false)
     }
 
     fn direct(&mut self) -> Option<&mut dyn DirectWrites> {

@@ -5,6 +5,7 @@
 //! it is slower, and an implementation in plain code may leak its key by its timing.
 
 use super::TAG;
+use crate::stream::{Fault, Result};
 use chacha20poly1305::aead::AeadInPlace;
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit};
 use std::fmt;
@@ -63,10 +64,6 @@ impl fmt::Display for CipherSuite {
     }
 }
 
-/// The bytes were not sealed with this key and this nonce.
-#[derive(Debug)]
-pub(super) struct NotAuthentic;
-
 /// A cipher with its key.
 pub(super) enum RecordCipher {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -112,20 +109,15 @@ impl RecordCipher {
 
     /// Decrypts `bytes` in place if `tag` proves that they were sealed with `number`. After an
     /// error their contents are unspecified.
-    pub(super) fn open(
-        &self,
-        number: u64,
-        bytes: &mut [u8],
-        tag: &[u8; TAG],
-    ) -> Result<(), NotAuthentic> {
+    pub(super) fn open(&self, number: u64, bytes: &mut [u8], tag: &[u8; TAG]) -> Result<()> {
         match self {
             #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             Self::Aes(cipher) => {
-                cipher.decrypt(&nonce(number), &[], bytes, tag).map_err(|_| NotAuthentic)
+                cipher.decrypt(&nonce(number), &[], bytes, tag).map_err(|_| Fault::Altered)
             }
             Self::ChaCha(cipher) => cipher
                 .decrypt_in_place_detached(&nonce(number).into(), &[], bytes, tag.into())
-                .map_err(|_| NotAuthentic),
+                .map_err(|_| Fault::Altered),
         }
     }
 

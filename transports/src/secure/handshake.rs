@@ -97,8 +97,7 @@ fn refusal(code: u8) -> SecureError {
     }
 }
 
-/// The accepting end of a handshake. It takes exactly the bytes that it [`wants`](Self::wants), so
-/// that no byte after the handshake is consumed.
+/// The accepting end of a handshake. It takes exactly the bytes of the handshake, and none after them.
 #[derive(Debug)]
 pub struct Responder {
     secret: JobSecret,
@@ -116,24 +115,6 @@ enum HandshakeStage {
     First(Result<Binding, SecureError>, [u8; PREAMBLE]),
     Third(Binding, Box<Channel>),
     Over,
-}
-
-/// The next step of the responder.
-#[derive(Debug)]
-pub enum HandshakeProgress {
-    /// More bytes.
-    More,
-    /// These bytes must be sent; then more bytes are needed.
-    Send(Vec<u8>),
-    /// The initiator has proved that it holds the key. Send `accepted` to complete the connection.
-    Done {
-        /// The purpose of the connection, authenticated.
-        binding: Binding,
-        /// The channel.
-        channel: Box<Channel>,
-        /// The last bytes of the handshake.
-        accepted: Vec<u8>,
-    },
 }
 
 impl Responder {
@@ -159,7 +140,7 @@ impl Responder {
     }
 
     /// The number of bytes to read next, and no more: at least 1, at most 98.
-    pub fn wants(&self) -> usize {
+    pub(super) fn wants(&self) -> usize {
         let whole = match &self.stage {
             HandshakeStage::Preamble => PREAMBLE,
             _ if self.buffer.len() < 2 => 2,
@@ -172,15 +153,13 @@ impl Responder {
         usize::from(u16::from_le_bytes([self.buffer[0], self.buffer[1]]))
     }
 
-    /// Takes bytes, at most [`wants`](Self::wants).
-    ///
-    /// # Errors
-    /// If the bytes are not of a handshake of this job. The connection must then be dropped.
-    ///
-    /// # Panics
-    /// If there are more bytes than wanted.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<HandshakeProgress, SecureError> {
-        assert!(bytes.len() <= self.wants(), "a responder was fed more than it asked for");
+    /// Takes bytes, at most [`wants`](Self::wants), and adds the bytes that must be sent to `out`. Returns the
+    /// outcome, once the initiator has proved that it holds the key.
+    fn feed(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<(Binding, Channel)>, SecureError> {
         self.buffer.extend(bytes);
         if !matches!(self.stage, HandshakeStage::Preamble) && self.buffer.len() >= 2 {
             let len = self.frame_len();
@@ -189,24 +168,39 @@ impl Responder {
             }
         }
         if self.wants() > 0 {
-            return Ok(HandshakeProgress::More);
+            return Ok(None);
         }
         let buffer = std::mem::take(&mut self.buffer);
         match std::mem::replace(&mut self.stage, HandshakeStage::Over) {
-            HandshakeStage::Preamble => self.preamble(&buffer),
+            HandshakeStage::Preamble => self.preamble(&buffer)?,
             HandshakeStage::First(binding, preamble) => {
-                self.first(binding?, &preamble, &buffer[2..])
+                let binding = binding?;
+                let mut noise = noise(&self.secret, &preamble, &binding, false);
+                let read = noise.read_message(&buffer[2..], &mut [0; HANDSHAKE_FRAME]);
+                read.map_err(|_| SecureError::WrongKey)?;
+                write(&mut noise, out);
+                self.stage = HandshakeStage::Third(binding, Box::new(Channel::new(noise)?));
             }
-            HandshakeStage::Third(binding, channel) => third(binding, channel, &buffer),
-            HandshakeStage::Over => Err(SecureError::UnknownProtocol),
+            HandshakeStage::Third(binding, mut channel) => {
+                channel.receive(&buffer);
+                let theirs = channel.open(OFFER)?.ok_or(SecureError::UnknownProtocol)?;
+                let theirs = Zeroizing::new(theirs);
+                let mut offer = KeyOffer::draw(binding.purpose)?;
+                channel.record_keys = KeyOffer::join(&mut offer, &theirs)?;
+                channel.seal(&KeyOffer::encode(offer.as_ref()), out);
+                return Ok(Some((binding, *channel)));
+            }
+            HandshakeStage::Over => return Err(SecureError::UnknownProtocol),
         }
+        Ok(None)
     }
 
     /// Takes the bytes of `stream` that are there, and replies. Returns the outcome once the
     /// handshake has completed; `None` if a read would block.
     ///
     /// # Errors
-    /// As [`feed`](Self::feed), and errors of the stream.
+    /// If the bytes are not of a handshake of this job, and errors of the stream. The connection must then be
+    /// dropped.
     pub fn advance(
         &mut self,
         stream: &mut (impl Read + Write),
@@ -221,19 +215,17 @@ impl Responder {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             };
-            match self.feed(&bytes[..read])? {
-                HandshakeProgress::More => {}
-                // A handshake's few bytes always fit into a fresh socket's buffer.
-                HandshakeProgress::Send(answer) => stream.write_all(&answer)?,
-                HandshakeProgress::Done { binding, channel, accepted } => {
-                    stream.write_all(&accepted)?;
-                    return Ok(Some((binding, *channel)));
-                }
+            let mut out = Vec::new();
+            let done = self.feed(&bytes[..read], &mut out)?;
+            // A handshake's few bytes always fit into a fresh socket's buffer.
+            stream.write_all(&out)?;
+            if done.is_some() {
+                return Ok(done);
             }
         }
     }
 
-    fn preamble(&mut self, bytes: &[u8]) -> Result<HandshakeProgress, SecureError> {
+    fn preamble(&mut self, bytes: &[u8]) -> Result<(), SecureError> {
         let preamble = bytes.try_into().expect("`wants` asked for the length of a preamble");
         let binding = Binding::decode(&preamble, &self.secret.job);
         if let Err(stranger @ SecureError::UnknownProtocol) = binding {
@@ -244,36 +236,8 @@ impl Responder {
             if self.rank.is_none_or(is_mine) { Ok(binding) } else { Err(SecureError::Refused) }
         });
         self.stage = HandshakeStage::First(binding, preamble);
-        Ok(HandshakeProgress::More)
+        Ok(())
     }
-
-    fn first(
-        &mut self,
-        binding: Binding,
-        preamble: &[u8; PREAMBLE],
-        body: &[u8],
-    ) -> Result<HandshakeProgress, SecureError> {
-        let mut noise = noise(&self.secret, preamble, &binding, false);
-        noise.read_message(body, &mut [0; HANDSHAKE_FRAME]).map_err(|_| SecureError::WrongKey)?;
-        let mut out = Vec::new();
-        write(&mut noise, &mut out);
-        self.stage = HandshakeStage::Third(binding, Box::new(Channel::new(noise)?));
-        Ok(HandshakeProgress::Send(out))
-    }
-}
-
-fn third(
-    binding: Binding,
-    mut channel: Box<Channel>,
-    buffer: &[u8],
-) -> Result<HandshakeProgress, SecureError> {
-    channel.receive(buffer);
-    let theirs = Zeroizing::new(channel.open(OFFER)?.ok_or(SecureError::UnknownProtocol)?);
-    let mut offer = KeyOffer::draw(binding.purpose)?;
-    channel.record_keys = KeyOffer::join(&mut offer, &theirs)?;
-    let mut accepted = Vec::new();
-    channel.seal(&KeyOffer::encode(offer.as_ref()), &mut accepted);
-    Ok(HandshakeProgress::Done { binding, channel, accepted })
 }
 
 /// Performs the connecting end of a handshake on a socket whose reads and writes have a timeout.
@@ -297,7 +261,7 @@ pub fn initiate(
 /// Reads no byte after the handshake.
 ///
 /// # Errors
-/// As [`Responder::feed`], and errors of the socket.
+/// As [`Responder::advance`], and errors of the socket.
 pub fn respond(
     socket: &mut (impl Read + Write),
     secret: &JobSecret,

@@ -14,8 +14,8 @@
 //! both switch to the next key. AES-GCM is safe far beyond that, and no nonce is ever used twice.
 
 use super::TAG;
-use super::cipher::{CipherSuite, KEY, NotAuthentic, RecordCipher};
-use crate::stream::HEAD;
+use super::cipher::{CipherSuite, KEY, RecordCipher};
+use crate::stream::{Fault, HEAD, Result};
 use maypole_kernels::{View, ViewMut};
 use std::ops::Range;
 
@@ -51,7 +51,7 @@ impl CipherChain {
     }
 
     /// Opens `sealed`, which ends with its tag. Returns the bytes before the tag.
-    fn open<'a>(&mut self, sealed: &'a mut [u8]) -> Result<&'a mut [u8], NotAuthentic> {
+    fn open<'a>(&mut self, sealed: &'a mut [u8]) -> Result<&'a mut [u8]> {
         let (bytes, tag) = sealed.split_last_chunk_mut().expect("a tag is behind what it seals");
         self.cipher.open(self.nonces, bytes, tag)?;
         self.nonces += 1;
@@ -136,17 +136,6 @@ fn seal_length(chain: &mut CipherChain, len: usize, into: &mut [u8]) {
     tag.copy_from_slice(&chain.seal(length));
 }
 
-/// The result of reading received bytes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum RecordFound {
-    /// Bytes that were not taken yet.
-    Bytes,
-    /// The peer has ended the stream.
-    Goodbye,
-    /// Nothing whole.
-    Nothing,
-}
-
 /// Opens the records of one direction. Holds the bytes of the longest record.
 #[derive(Debug)]
 pub(super) struct RecordReader {
@@ -156,9 +145,8 @@ pub(super) struct RecordReader {
     sealed: Range<usize>,
     /// The part of `wire` that was opened and not taken. It lies before `sealed`.
     opened: Range<usize>,
-    /// Bytes of the record whose length was opened.
+    /// Bytes of the record whose length was opened: 0 for a goodbye.
     record: Option<usize>,
-    ended: bool,
 }
 
 impl RecordReader {
@@ -169,46 +157,45 @@ impl RecordReader {
             sealed: 0..0,
             opened: 0..0,
             record: None,
-            ended: false,
         }
     }
 
     /// Opens the next record, if it was received as a whole and all bytes of the last one were
-    /// taken.
+    /// taken. Returns true if there are bytes to take.
     ///
     /// # Errors
-    /// If the bytes are not those that the peer sent next. No later call succeeds.
-    pub(super) fn open(&mut self) -> Result<RecordFound, NotAuthentic> {
+    /// [`Fault::Closed`] after a goodbye; [`Fault::Altered`] if the bytes are not those that the peer sent next.
+    /// No later call succeeds.
+    pub(super) fn open(&mut self) -> Result<bool> {
         if !self.opened.is_empty() {
-            return Ok(RecordFound::Bytes);
+            return Ok(true);
         }
-        if self.record.is_none() && !self.ended && self.sealed.len() >= LENGTH {
+        if self.record.is_none() && self.sealed.len() >= LENGTH {
             self.open_length()?;
         }
         match self.record {
-            _ if self.ended => Ok(RecordFound::Goodbye),
+            Some(0) => Err(Fault::Closed),
             Some(len) if self.sealed.len() >= len + TAG => {
                 self.open_bytes(len)?;
-                Ok(RecordFound::Bytes)
+                Ok(true)
             }
-            _ => Ok(RecordFound::Nothing),
+            _ => Ok(false),
         }
     }
 
-    fn open_length(&mut self) -> Result<(), NotAuthentic> {
+    fn open_length(&mut self) -> Result<()> {
         let start = self.sealed.start;
         let length = self.chain.open(&mut self.wire[start..start + LENGTH])?;
-        let length = u32::from_le_bytes(*length.first_chunk().ok_or(NotAuthentic)?) as usize;
+        let length = u32::from_le_bytes(*length.first_chunk().ok_or(Fault::Altered)?) as usize;
         self.sealed.start += LENGTH;
-        match length {
-            0 => self.ended = true,
-            1..=RECORD => self.record = Some(length),
-            _ => return Err(NotAuthentic),
+        if length > RECORD {
+            return Err(Fault::Altered);
         }
+        self.record = Some(length);
         Ok(())
     }
 
-    fn open_bytes(&mut self, len: usize) -> Result<(), NotAuthentic> {
+    fn open_bytes(&mut self, len: usize) -> Result<()> {
         let start = self.sealed.start;
         self.chain.open(&mut self.wire[start..start + len + TAG])?;
         self.chain.end_record();
@@ -230,8 +217,8 @@ impl RecordReader {
         before - self.opened.len()
     }
 
-    /// Room for bytes that are received next, at least for the rest of the next record. Only after
-    /// [`RecordFound::Nothing`].
+    /// Room for bytes that are received next, at least for the rest of the next record. Only while there is
+    /// nothing to take.
     pub(super) fn room(&mut self) -> &mut [u8] {
         let start = self.sealed.start;
         let next = start + self.record.map_or(LENGTH, |len| len + TAG);
@@ -281,23 +268,20 @@ mod tests {
 
     /// Gives `wire` to `reader`, at most `most` bytes at a time. Returns the bytes of all records,
     /// and whether a goodbye followed them.
-    fn read(
-        reader: &mut RecordReader,
-        mut wire: &[u8],
-        most: usize,
-    ) -> Result<(Vec<u8>, bool), NotAuthentic> {
+    fn read(reader: &mut RecordReader, mut wire: &[u8], most: usize) -> Result<(Vec<u8>, bool)> {
         let mut bytes = Vec::new();
         loop {
-            match reader.open()? {
-                RecordFound::Goodbye => return Ok((bytes, true)),
-                RecordFound::Bytes => {
+            match reader.open() {
+                Err(Fault::Closed) => return Ok((bytes, true)),
+                Err(fault) => return Err(fault),
+                Ok(true) => {
                     let mut some = [0; 100];
                     let (first, second) = some.split_at_mut(7);
                     let taken = reader.take([ViewMut::of(first), ViewMut::of(second)]);
                     bytes.extend(&some[..taken]);
                 }
-                RecordFound::Nothing if wire.is_empty() => return Ok((bytes, false)),
-                RecordFound::Nothing => {
+                Ok(false) if wire.is_empty() => return Ok((bytes, false)),
+                Ok(false) => {
                     let room = reader.room();
                     assert!(!room.is_empty(), "there is room for the rest of a record");
                     let now = wire.len().min(room.len()).min(most);

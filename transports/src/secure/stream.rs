@@ -1,12 +1,11 @@
 //! A stream whose bytes are encrypted and authenticated, over any other stream.
 
 use super::keys::RecordKeys;
-use super::records::{RECORDS_PER_KEY, RecordFound, RecordReader, RecordWriter};
+use super::records::{RECORDS_PER_KEY, RecordReader, RecordWriter};
 use crate::parts::{unfilled, unsent};
-use crate::poll::Interest;
+use crate::poll::PollFd;
 use crate::stream::{Fault, HEAD, Result, Stream};
 use maypole_kernels::{View, ViewMut};
-use std::os::fd::BorrowedFd;
 
 /// A [`Stream`] that carries encrypted, authenticated records over another stream.
 ///
@@ -121,12 +120,11 @@ impl<S: Stream> EncryptedStream<S> {
         }
         loop {
             match self.reader.open() {
-                Ok(RecordFound::Bytes) => return Ok(true),
-                Ok(RecordFound::Goodbye) => return Err(Fault::Closed),
-                Ok(RecordFound::Nothing) => {}
-                Err(_) => {
-                    self.altered = true;
-                    return Err(Fault::Altered);
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(fault) => {
+                    self.altered = matches!(fault, Fault::Altered);
+                    return Err(fault);
                 }
             }
             match below_receive(&mut self.below, self.reader.room()) {
@@ -177,7 +175,7 @@ impl<S: Stream> Stream for EncryptedStream<S> {
         self.below.prepare_to_sleep()
     }
 
-    fn interest(&self, reads: bool, writes: bool) -> Option<(BorrowedFd<'_>, Interest)> {
+    fn interest(&self, reads: bool, writes: bool) -> Option<PollFd<'_>> {
         self.below.interest(reads, writes)
     }
 

@@ -312,7 +312,7 @@ fn an_interest_wakes_a_sender_once_there_is_room() {
             if here.prepare_to_sleep() {
                 let interest = here.interest(false, true).expect("it had one before");
                 let start = Instant::now();
-                poll(&[interest], TEST_TIMEOUT).unwrap();
+                poll(&mut [interest], TEST_TIMEOUT).unwrap();
                 if start.elapsed() >= TEST_TIMEOUT {
                     break;
                 }
@@ -331,7 +331,7 @@ fn waits_for_bytes(stream: &mut impl Stream) -> Duration {
         return start.elapsed();
     }
     let interest = stream.interest(true, false).expect("a stream with a descriptor");
-    poll(&[interest], TEST_TIMEOUT).unwrap();
+    poll(&mut [interest], TEST_TIMEOUT).unwrap();
     start.elapsed()
 }
 

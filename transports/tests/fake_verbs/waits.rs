@@ -54,7 +54,7 @@ fn a_sleep_misses_nothing() {
                 if received < into.len() && there.prepare_to_sleep() {
                     let before = std::time::Instant::now();
                     let interest = there.interest(true, false).expect("it can be polled for");
-                    poll(&[interest], Duration::from_secs(20)).unwrap();
+                    poll(&mut [interest], Duration::from_secs(20)).unwrap();
                     is_lost |= before.elapsed() > Duration::from_secs(19);
                 }
             }

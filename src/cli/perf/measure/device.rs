@@ -10,7 +10,6 @@ use cudarc::driver::{CudaSlice, CudaStream};
 use maypole::cuda::{Comm, Lent, RawCall, RawOp, driver};
 use maypole::{Communicator, DataType, Result};
 use maypole_transports::clock::monotonic_ns;
-use maypole_transports::cuda::ForeignBuffer;
 use std::sync::Arc;
 
 /// Makes the group of the ranks of `comm` on GPUs: the ranks of a host take its GPUs in turn.
@@ -150,7 +149,7 @@ impl DeviceCall<'_> {
     /// Makes one call on elements of type `kind`.
     pub(crate) fn collective(self, what: &CallKind<'_>, kind: DataType) -> Result<()> {
         let Self { comm, stream, input, output, .. } = self;
-        let failed = |error: ForeignBuffer| failure(comm, error.to_string());
+        let failed = |why: String| failure(comm, why);
         let from = Lent::of_view(input.parts[0].slice(..input.part), stream).map_err(failed)?;
         let into = output.parts[0].slice_mut(..output.part);
         let into = Lent::of_view_mut(into, stream).map_err(failed)?;

@@ -3,7 +3,7 @@
 use crate::comm::Communicator;
 use crate::comm::join::JoinedWorld;
 use crate::error::{Error, Result};
-use crate::world::service::{Contribution, Newcomers, ServiceError};
+use crate::world::service::{Contribution, ServiceError};
 
 impl Communicator {
     /// Makes a communicator of those ranks that still exist, after this one has failed. Collective
@@ -42,22 +42,21 @@ impl Communicator {
     /// repeated. Also if the others continued without this rank after a network partition.
     #[doc(alias("MPIX_Comm_shrink", "ncclCommShrink"))]
     pub fn shrink(&mut self) -> Result<Self> {
-        self.successor("shrink", None)
+        self.successor("shrink", Contribution::default())
     }
 
-    /// Makes a communicator of the surviving ranks and of this rank's newcomers. `operation`: the
-    /// user's call.
+    /// Makes a communicator of the surviving ranks and of the newcomers in this rank's `contribution`.
+    /// `operation`: the user's call.
     pub(crate) fn successor(
         &mut self,
         operation: &str,
-        newcomers: Option<Newcomers>,
+        contribution: Contribution,
     ) -> Result<Self> {
         self.engine.check_process()?;
         let rank = self.rank();
-        let report = self.admission_report();
+        let contribution = Contribution { report: self.admission_report(), ..contribution };
         let engine = self.engine.get_mut();
         let deadline = engine.limits.deadline();
-        let contribution = Contribution { report, newcomers };
         let found = engine.health.control.shrink(contribution, deadline);
         let refused = |why: ServiceError| {
             let operation = operation.to_owned();

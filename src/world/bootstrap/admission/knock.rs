@@ -54,7 +54,7 @@ fn visit(
     let rank = config.rank;
     let listener = listen_at(config, link.stream.local_addr()?)?;
     let mut request = JoinRequest::new(config, listener.local_addr()?, report)?;
-    request.attendee.wish = Some(rank);
+    request.peer.wish = Some(rank);
     let reply = match request.ask(&mut link, stop, deadline) {
         Ok(reply) => reply,
         Err(error) if is_timeout(&error) && Instant::now() >= deadline => {
@@ -69,7 +69,7 @@ fn visit(
     if reply.accepted(config)?.is_some() {
         return Err(JoinError::lost(rank, address, SecureError::UnknownProtocol));
     }
-    let base = ServiceBase { own: request.attendee.peer, settings };
+    let base = ServiceBase { own: request.peer, settings };
     let entered = enter(link, base, listener, Instant::now() + config.timeout);
     entered.map_err(|error| JoinError::not_admitted(rank, address, error))
 }
@@ -103,7 +103,7 @@ mod tests {
                 let listener = listen_at(&config, link.stream.local_addr().unwrap()).unwrap();
                 let own = listener.local_addr().unwrap();
                 let mut request = JoinRequest::new(&config, own, &[]).unwrap();
-                request.attendee.wish = Some(1);
+                request.peer.wish = Some(1);
                 assert!(matches!(
                     request.ask(&mut link, &JoinStop::default(), deadline),
                     Ok(JoinReply::Invited)

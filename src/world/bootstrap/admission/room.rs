@@ -5,7 +5,8 @@ use super::super::addresses::{ADMISSION_PORT, listen_as_root, reached_at, settin
 use super::super::protocol::{JoinReply, JoinRequest};
 use super::super::reception::{Reception, Visitor};
 use super::super::{JoinConfig, JoinError};
-use crate::world::service::{Attendee, Newcomers, ServiceBase};
+use crate::world::peer::Peer;
+use crate::world::service::{Contribution, ServiceBase};
 use maypole_transports::secure::Purpose;
 use maypole_transports::watch::{Waker, Watch};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +46,7 @@ impl WaitingRoom {
         let settings = settings(config, [0; 16]);
         let (watch, waker) = (Watch::new()?, Waker::new()?);
         watch.add(&waker, WAKER, false)?;
-        let base = ServiceBase { own: own.attendee.peer.clone(), settings };
+        let base = ServiceBase { own: own.peer.clone(), settings };
         let secret = base.settings.secret.clone();
         let mut reception = Reception::new(listener, secret, Purpose::Admit, own, &watch)?;
         reception.one_host = one_host;
@@ -75,7 +76,7 @@ impl WaitingRoom {
     }
 
     /// Takes at most `most` waiting newcomers, and invites them.
-    pub(crate) fn take(&self, most: usize) -> Newcomers {
+    pub(crate) fn take(&self, most: usize) -> Contribution {
         let mut reception = self.shared.lock();
         let visitors = &mut reception.visitors;
         let is_ready = |at: &_| visitors[at].request.is_some();
@@ -85,12 +86,12 @@ impl WaitingRoom {
             let Visitor { mut control, request, .. } = visitor;
             self.shared.watch.remove(&control.stream);
             control.push(&JoinReply::Invited);
-            let attendee = request.expect("it was accepted").attendee;
+            let peer = request.expect("it was accepted").peer;
             // Only ranks of the old world have no wish.
-            let wish = Some(attendee.wish.unwrap_or(0));
-            waiting.push((control, Attendee { wish, ..attendee }));
+            let wish = Some(peer.wish.unwrap_or(0));
+            waiting.push((control, Peer { wish, ..peer }));
         }
-        Newcomers { waiting, base: self.base.clone() }
+        Contribution { waiting, base: Some(self.base.clone()), report: Vec::new() }
     }
 }
 

@@ -41,23 +41,13 @@ pub(in crate::world::service) enum CallerEvent {
 }
 
 impl Callers {
-    /// Keeps a connection whose other end holds the job's key.
-    pub(in crate::world::service) fn add(&mut self, call: Authenticated, watch: &Watch) {
-        self.keep(call, None, watch);
-    }
-
-    /// Keeps a connection whose other end requests a connection by verbs.
-    pub(in crate::world::service) fn meet(
+    /// Keeps a connection whose other end holds the job's key, and may request a connection by verbs.
+    pub(in crate::world::service) fn add(
         &mut self,
-        mut call: Authenticated,
-        key: ConnectionKey,
+        call: Authenticated,
+        meeting: Option<VerbsMeeting>,
         watch: &Watch,
     ) {
-        let meeting = VerbsMeeting::new(key, &mut call);
-        self.keep(call, Some(meeting), watch);
-    }
-
-    fn keep(&mut self, call: Authenticated, meeting: Option<VerbsMeeting>, watch: &Watch) {
         if self.open.len() == MAX_CALLERS {
             self.close(0, watch);
         }
@@ -78,7 +68,7 @@ impl Callers {
         reply: &[u8],
         watch: &Watch,
     ) {
-        self.add(call, watch);
+        self.add(call, None, watch);
         if let Some(caller) = self.open.back_mut() {
             caller.control.push_bytes(reply);
             caller.control.flush(caller.number, watch);

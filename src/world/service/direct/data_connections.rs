@@ -1,7 +1,7 @@
 //! Data connections between two ranks. Either both ranks request one (the lower rank connects, the
 //! higher one accepts), or one rank dials and the other finds it among its callers.
 
-use super::data_link::{DataConnection, DataPath};
+use super::data_link::{DataConnection, DataPath, failed};
 use super::verbs::{AttemptError, ConnectionKey, VERBS_LANE, meet};
 use crate::world::service::{DialedLink, GroupId, Service, ServiceError, binding};
 use maypole_transports::AnyStream;
@@ -77,12 +77,11 @@ impl Service {
         key: ConnectionKey,
         deadline: Instant,
     ) -> Result<AnyStream, ServiceError> {
+        if self.rank() < key.1 {
+            return self.dial(path, key, deadline);
+        }
         self.check_peer(key.1)?;
-        let connection = match self.rank() < key.1 {
-            true => self.reach(path, key, deadline)?,
-            false => self.await_peer(key, deadline)?,
-        };
-        connection.open().map_err(failed)
+        self.await_peer(key, deadline)?.open().map_err(failed)
     }
 
     /// A data connection that this rank alone requests; the other rank finds it among its
@@ -130,7 +129,7 @@ impl Service {
     ) -> Result<DataConnection, ServiceError> {
         let arrived =
             self.shared.wait_or_fail(key.0, deadline, |state| match state.arrived.remove(&key) {
-                None if state.left.contains_key(&key.1) => Some(None),
+                None if state.left.contains(&key.1) => Some(None),
                 connection => connection.map(Some),
             });
         arrived.ok_or_else(|| late(key.1))??.ok_or_else(|| self.gone(key.1))
@@ -159,7 +158,7 @@ impl Service {
             let again = deadline.min(Instant::now() + BETWEEN_ATTEMPTS);
             let gone = self
                 .shared
-                .wait_or_fail(group, again, |state| state.left.contains_key(&peer).then_some(()));
+                .wait_or_fail(group, again, |state| state.left.contains(&peer).then_some(()));
             match gone {
                 Some(Ok(())) => return Err(self.gone(peer)),
                 Some(Err(error)) => return Err(error),
@@ -188,8 +187,4 @@ impl Service {
 
 fn late(peer: usize) -> ServiceError {
     ServiceError::TimedOut { what: "a data connection", missing: vec![peer] }
-}
-
-fn failed(error: std::io::Error) -> ServiceError {
-    ServiceError::Failed { what: "a data connection", why: error.to_string() }
 }

@@ -1,5 +1,6 @@
 //! Connections for bulk data, and the streams over them.
 
+use crate::world::service::ServiceError;
 use maypole_transports::ib::VerbsStream;
 use maypole_transports::secure::RecordKeys;
 use maypole_transports::{AnyStream, EncryptedStream, Tcp};
@@ -24,6 +25,11 @@ pub enum DataPath {
     Tcp,
     /// A connection by verbs.
     Verbs,
+}
+
+/// The error of a data connection that cannot be made.
+pub(super) fn failed(why: impl ToString) -> ServiceError {
+    ServiceError::failed("a data connection", why)
 }
 
 impl DataConnection {

@@ -15,5 +15,4 @@ pub(super) use data_link::DataConnection;
 pub use data_link::DataPath;
 pub(super) use questions::PeerQuestion;
 pub(super) use relay::relay;
-use verbs::VerbsMeeting;
-pub(super) use verbs::{ConnectionKey, VERBS_LANE};
+pub(super) use verbs::{ConnectionKey, VERBS_LANE, VerbsMeeting};

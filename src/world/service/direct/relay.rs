@@ -13,6 +13,7 @@
 use super::PeerQuestion;
 use crate::world::service::Cause;
 use crate::world::service::state::{ServiceContext, ServiceState};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread::Builder;
 use std::time::{Duration, Instant};
@@ -20,14 +21,10 @@ use std::time::{Duration, Instant};
 /// The timeout of sending a failure to one neighbour.
 const TELLING_TIME: Duration = Duration::from_millis(500);
 
-/// The neighbours of `rank` in the binomial graph of `world` ranks, in ascending order.
-fn neighbours(rank: usize, world: usize) -> Vec<usize> {
+/// The neighbours of `rank` in the binomial graph of `world` ranks.
+fn neighbours(rank: usize, world: usize) -> BTreeSet<usize> {
     let distances = (0..usize::BITS).map(|bit| 1usize << bit).take_while(|far| *far < world);
-    let mut found: Vec<usize> =
-        distances.flat_map(|far| [(rank + far) % world, (rank + world - far) % world]).collect();
-    found.sort_unstable();
-    found.dedup();
-    found
+    distances.flat_map(|far| [(rank + far) % world, (rank + world - far) % world]).collect()
 }
 
 /// Broadcasts `cause`, the failure of the world, to the neighbours of this rank, in a thread of its
@@ -58,7 +55,7 @@ pub(in crate::world::service) fn relay(shared: &Arc<ServiceContext>, cause: Caus
 
 fn tell_neighbours(shared: &ServiceContext, cause: &Cause) {
     let question = PeerQuestion::Failed(cause.clone());
-    let listens = |peer: &usize| !shared.state().left.contains_key(peer);
+    let listens = |peer: &usize| !shared.state().left.contains(peer);
     let targets = neighbours(shared.rank, shared.peers.len()).into_iter().filter(listens);
     std::thread::scope(|scope| {
         for peer in targets {
@@ -73,7 +70,6 @@ fn tell_neighbours(shared: &ServiceContext, cause: &Cause) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
     fn neighbours_are_mutual_and_few() {

@@ -101,5 +101,5 @@ fn part<T>(made: io::Result<T>) -> Part<T> {
 }
 
 fn failed(why: impl ToString) -> ServiceError {
-    ServiceError::Failed { what: "sharing memory", why: why.to_string() }
+    ServiceError::failed("sharing memory", why)
 }

@@ -13,9 +13,9 @@
 //! The accepting end connects before it replies, so it can receive all data after `ready`. It sends
 //! nothing before it has read `ready`, because the connecting end could not receive it yet.
 
-use super::data_link::{DataConnection, DataPath};
+use super::data_link::{DataConnection, DataPath, failed};
 use crate::world::service::message::MAX_JOIN_MESSAGE;
-use crate::world::service::{Authenticated, DialedLink, GroupId, Service, ServiceError};
+use crate::world::service::{DialedLink, GroupId, Service, ServiceError};
 use crate::world::verbs::{PortChoice, VerbsAccess, VerbsPortOffer};
 use maypole_transports::Stream;
 use maypole_transports::ib::{ConnectedVerbs, UnconnectedVerbs, VerbsEndpoint};
@@ -56,13 +56,11 @@ pub(super) enum AttemptError {
 
 impl From<SecureError> for AttemptError {
     fn from(error: SecureError) -> Self {
-        let lasting =
-            |why: String| Self::Lasting(ServiceError::Failed { what: "a data connection", why });
         match error {
             SecureError::Io(error) if is_out_of_descriptors(&error) => {
-                lasting(with_limit(error).to_string())
+                Self::Lasting(failed(with_limit(error)))
             }
-            SecureError::NoDescriptor => lasting(error.to_string()),
+            SecureError::NoDescriptor => Self::Lasting(failed(error)),
             error => Self::Passing(error),
         }
     }
@@ -75,8 +73,7 @@ impl From<std::io::Error> for AttemptError {
 }
 
 fn refused(why: impl ToString) -> AttemptError {
-    let what = "a connection by verbs";
-    AttemptError::Lasting(ServiceError::Failed { what, why: why.to_string() })
+    AttemptError::Lasting(ServiceError::failed("a connection by verbs", why))
 }
 
 impl Service {
@@ -163,8 +160,8 @@ pub(in crate::world::service) struct VerbsMeeting {
 
 impl VerbsMeeting {
     /// Begins with a connection whose other end has proved the job's key.
-    pub(in crate::world::service) fn new(key: ConnectionKey, call: &mut Authenticated) -> Self {
-        Self { key, keys: call.channel.take_record_keys(), connected: None }
+    pub(in crate::world::service) fn new(key: ConnectionKey, keys: Option<RecordKeys>) -> Self {
+        Self { key, keys, connected: None }
     }
 
     /// Handles a message of the connecting end. Returns the reply and, once both ends have

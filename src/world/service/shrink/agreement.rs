@@ -17,43 +17,24 @@ pub(super) struct Ballot {
     pub(super) number: u64,
 }
 
-/// A process in an agreement, by its own description.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct Attendee {
-    /// Its address in the new world, and its host and process.
-    pub(crate) peer: Peer,
-    /// Its message to all others, opaque to the control plane.
-    pub(crate) report: Vec<u8>,
-    /// The requested rank of a newcomer; `None` for a rank of the old world.
-    pub(crate) wish: Option<usize>,
-}
-
-impl Attendee {
-    /// True for a process that was no rank before.
-    pub(super) fn is_newcomer(&self) -> bool {
-        self.wish.is_some()
-    }
-}
-
 /// A new world, equal on all of its ranks.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct AgreedWorld {
     /// Distinguishes its connections from those of other worlds of the job.
     pub(crate) session: [u8; 16],
     /// By rank: the description of each.
-    pub(crate) attendees: Vec<Attendee>,
+    pub(crate) peers: Vec<Peer>,
 }
 
 impl AgreedWorld {
     /// The same world for a host that reaches link-local addresses through interface `scope`.
     pub(crate) fn within(mut self, scope: u32) -> Self {
-        for attendee in &mut self.attendees {
-            attendee.peer.listen = with_scope(attendee.peer.listen, scope);
+        for peer in &mut self.peers {
+            peer.listen = with_scope(peer.listen, scope);
         }
         self
     }
 
-    /// The address, host and process of each rank.
     /// A world of this process alone.
     pub(crate) fn alone(report: &[u8]) -> Self {
         let peer = Peer {
@@ -63,13 +44,10 @@ impl AgreedWorld {
             pid_namespace: String::new(),
             round_trip: None,
             bandwidth: None,
+            report: report.to_vec(),
+            wish: None,
         };
-        let attendee = Attendee { peer, report: report.to_vec(), wish: None };
-        Self { session: [0; 16], attendees: vec![attendee] }
-    }
-
-    pub(crate) fn peers(&self) -> Vec<Peer> {
-        self.attendees.iter().map(|it| it.peer.clone()).collect()
+        Self { session: [0; 16], peers: vec![peer] }
     }
 }
 
@@ -86,8 +64,8 @@ impl Proposal {
     /// The new rank of the member that listens there. Hosts number their interfaces differently, so
     /// scopes of addresses are not compared.
     pub(super) fn place_of(&self, own: SocketAddr) -> Option<usize> {
-        let listens = |it: &Attendee| (it.peer.listen.ip(), it.peer.listen.port());
-        self.world.attendees.iter().position(|it| listens(it) == (own.ip(), own.port()))
+        let listens = |it: &Peer| (it.listen.ip(), it.listen.port());
+        self.world.peers.iter().position(|it| listens(it) == (own.ip(), own.port()))
     }
 }
 
@@ -97,7 +75,7 @@ pub(super) enum FollowerMessage {
     /// The sender joins the agreement. `prepared` is the last proposal that it was ready for.
     /// Within `patience` the leader must send the list of missing members, to arrive before the
     /// sender's own deadline.
-    Hello { own: Box<Attendee>, prepared: Option<Proposal>, patience: Duration },
+    Hello { own: Box<Peer>, prepared: Option<Proposal>, patience: Duration },
     /// The sender is ready for this proposal.
     Ready(Ballot),
 }
@@ -142,7 +120,7 @@ pub(super) struct Agreement {
     members: Vec<usize>,
     gone: BTreeSet<usize>,
     /// The members that have arrived, the leader among them.
-    here: BTreeMap<usize, Attendee>,
+    here: BTreeMap<usize, Peer>,
     /// The highest proposal of an earlier leader.
     inherited: Option<Proposal>,
     proposal: Option<Proposal>,
@@ -152,12 +130,7 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    pub(super) fn new(
-        leader: usize,
-        members: &[usize],
-        own: Attendee,
-        gone: BTreeSet<usize>,
-    ) -> Self {
+    pub(super) fn new(leader: usize, members: &[usize], own: Peer, gone: BTreeSet<usize>) -> Self {
         let place = members.iter().position(|member| *member == leader);
         Self {
             leader,
@@ -191,7 +164,7 @@ impl Agreement {
     }
 
     /// `rank` has arrived.
-    pub(super) fn hello(&mut self, rank: usize, own: Attendee, prepared: Option<Proposal>) {
+    pub(super) fn hello(&mut self, rank: usize, own: Peer, prepared: Option<Proposal>) {
         if !self.members.contains(&rank) {
             return;
         }
@@ -229,7 +202,7 @@ impl Agreement {
     /// Newcomers of the current proposal that have not reported that they are ready.
     pub(super) fn silent_newcomers(&self) -> Vec<usize> {
         let asked = self.proposal.iter().flat_map(|proposal| &proposal.members);
-        let is_newcomer = |rank: &usize| self.here.get(rank).is_some_and(Attendee::is_newcomer);
+        let is_newcomer = |rank: &usize| self.here.get(rank).is_some_and(Peer::is_newcomer);
         asked.copied().filter(|rank| is_newcomer(rank) && !self.ready.contains(rank)).collect()
     }
 
@@ -255,8 +228,8 @@ impl Agreement {
         let here: Vec<(usize, Option<usize>)> =
             here.map(|rank| (*rank, self.here[rank].wish)).collect();
         let members = in_order(&here);
-        let attendees = members.iter().map(|rank| self.here[rank].clone()).collect();
-        let world = AgreedWorld { session, attendees };
+        let peers = members.iter().map(|rank| self.here[rank].clone()).collect();
+        let world = AgreedWorld { session, peers };
         let proposal = Proposal { ballot, members, world };
         self.ready = [self.leader].into();
         self.proposal = Some(proposal.clone());
@@ -285,16 +258,17 @@ fn in_order(here: &[(usize, Option<usize>)]) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    fn peer(rank: usize) -> Attendee {
-        let peer = Peer {
+    fn peer(rank: usize) -> Peer {
+        Peer {
             listen: ([127, 0, 0, 1], rank as u16).into(),
             host: "h".to_owned(),
             pid: 1,
             pid_namespace: "p".to_owned(),
             round_trip: None,
             bandwidth: None,
-        };
-        Attendee { peer, report: vec![rank as u8], wish: None }
+            report: vec![rank as u8],
+            wish: None,
+        }
     }
 
     #[test]
@@ -315,11 +289,11 @@ mod tests {
     #[test]
     fn a_newcomer_is_in_the_world_with_its_report() {
         let mut agreement = leader(0, &[0, 2, 3], &[2]);
-        let newcomer = Attendee { wish: Some(1), ..peer(3) };
+        let newcomer = Peer { wish: Some(1), ..peer(3) };
         agreement.hello(3, newcomer, None);
         let proposal = prepare(&mut agreement);
         assert_eq!(proposal.members, [0, 3]);
-        assert_eq!(proposal.world.attendees[1].report, [3]);
+        assert_eq!(proposal.world.peers[1].report, [3]);
         assert_eq!(agreement.silent_newcomers(), [3]);
         agreement.ready(3, proposal.ballot);
         assert_eq!(agreement.silent_newcomers(), [0; 0]);
@@ -349,7 +323,7 @@ mod tests {
         let proposal = prepare(&mut agreement);
         assert_eq!(proposal.members, [1, 3]);
         assert_eq!(
-            proposal.world.attendees.iter().map(|it| it.peer.listen.port()).collect::<Vec<_>>(),
+            proposal.world.peers.iter().map(|it| it.listen.port()).collect::<Vec<_>>(),
             [1, 3]
         );
         assert!(matches!(agreement.next([0; 16]), NextStep::Wait));
@@ -388,7 +362,7 @@ mod tests {
         agreement.ready(1, first.ballot);
         agreement.hello(1, peer(9), None);
         let second = prepare(&mut agreement);
-        assert_eq!(second.world.attendees[1].peer.listen.port(), 9);
+        assert_eq!(second.world.peers[1].listen.port(), 9);
     }
 
     #[test]

@@ -31,14 +31,6 @@ struct GroupCalls {
     leader: Option<Arc<Waker>>,
 }
 
-impl GroupCalls {
-    fn answer(&mut self, mut control: ControlConnection, message: &LeaderMessage) {
-        control.push(message);
-        control.finish();
-        self.answered.push(control);
-    }
-}
-
 impl ShrinkCalls {
     /// Keeps the call of a member of `group` until a thread of this rank takes it. If this rank has
     /// decided, or if it `has_left`, returns the call and its reply.
@@ -70,9 +62,9 @@ impl ShrinkCalls {
         self.groups.get(&group).is_some_and(|calls| calls.decided.is_some())
     }
 
-    /// This rank leads in `group`: `waker` signals calls.
-    pub(super) fn lead(&mut self, group: GroupId, waker: Arc<Waker>) {
-        self.groups.entry(group).or_default().leader = Some(waker);
+    /// This rank leads in `group`, and `waker` signals calls; or it leads no longer.
+    pub(super) fn lead(&mut self, group: GroupId, waker: Option<Arc<Waker>>) {
+        self.groups.entry(group).or_default().leader = waker;
     }
 
     /// The followers' connections that have arrived.
@@ -86,8 +78,10 @@ impl ShrinkCalls {
     fn answer_all(&mut self, group: GroupId, message: &LeaderMessage) {
         let calls = self.groups.entry(group).or_default();
         calls.leader = None;
-        for (_, control) in std::mem::take(&mut calls.waiting) {
-            calls.answer(control, message);
+        for (_, mut control) in std::mem::take(&mut calls.waiting) {
+            control.push(message);
+            control.finish();
+            calls.answered.push(control);
         }
     }
 
@@ -95,13 +89,6 @@ impl ShrinkCalls {
     pub(super) fn decide(&mut self, group: GroupId, proposal: &Proposal) {
         self.answer_all(group, &LeaderMessage::Decided(proposal.clone()));
         self.groups.entry(group).or_default().decided = Some(proposal.clone());
-    }
-
-    /// Ends the lead of this rank in `group` without a decision.
-    pub(super) fn stop_leading(&mut self, group: GroupId) {
-        if let Some(calls) = self.groups.get_mut(&group) {
-            calls.leader = None;
-        }
     }
 
     /// This rank has left `group`.

@@ -1,6 +1,6 @@
 //! A rank's contribution to an agreement, and the settings of its service in the new world.
 
-use super::agreement::{AgreedWorld, Attendee};
+use super::agreement::AgreedWorld;
 use crate::world::VerbsAccess;
 use crate::world::peer::Peer;
 use crate::world::service::{Acceptor, ControlConnection, Service};
@@ -30,14 +30,9 @@ pub struct Contribution {
     /// The report to all others if there are newcomers.
     pub report: Vec<u8>,
     /// Waiting newcomers, on the rank of the waiting room.
-    pub(crate) newcomers: Option<Newcomers>,
-}
-
-/// Waiting newcomers, and the settings of a service for a rank that was alone before.
-#[derive(Debug)]
-pub(crate) struct Newcomers {
-    pub(crate) waiting: Vec<(ControlConnection, Attendee)>,
-    pub(crate) base: ServiceBase,
+    pub(crate) waiting: Vec<(ControlConnection, Peer)>,
+    /// The settings of that rank's service, which it needs if it was alone before.
+    pub(crate) base: Option<ServiceBase>,
 }
 
 /// The part of a rank's service that every world of it shares.
@@ -63,7 +58,7 @@ pub(crate) struct ServiceSettings {
 
 impl GrownWorld {
     pub(crate) fn of(agreed: AgreedWorld) -> Self {
-        let kept = (0..agreed.attendees.len()).collect();
+        let kept = (0..agreed.peers.len()).collect();
         Self { agreed, kept }
     }
 
@@ -91,13 +86,13 @@ impl ServiceSettings {
         listener: TcpListener,
         controls: BTreeMap<usize, ControlConnection>,
     ) -> io::Result<Service> {
-        if world.attendees.len() == 1 {
+        if world.peers.len() == 1 {
             return Service::alone(self.timeout);
         }
         self.secret.session = world.session;
         let watch = Watch::new()?;
         let acceptor = Acceptor::new(listener, self.secret.clone(), rank, &watch)?;
-        let ranks = (rank, world.peers());
+        let ranks = (rank, world.peers.clone());
         Service::start(self, ranks, (watch, acceptor), controls, None)
     }
 }

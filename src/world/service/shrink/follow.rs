@@ -8,8 +8,8 @@ use crate::world::service::{DialedLink, SILENCE_LIMIT, binding, is_timeout};
 use maypole_transports::secure::{Binding, Purpose, SecureError};
 use std::time::{Duration, Instant};
 
-/// The timeout of one attempt to connect to the leader.
-const ATTEMPT: Duration = Duration::from_secs(1);
+/// The timeout of one attempt to connect.
+pub(super) const ATTEMPT: Duration = Duration::from_secs(1);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(20);
 /// The most time that is reserved for the leader's reply that members are missing.
 const LONGEST_ANSWER: Duration = Duration::from_secs(1);
@@ -72,6 +72,39 @@ pub(super) fn obey(
     }
 }
 
+/// Connects to `rank` again and again, and listens on each connection, until that has a result, the
+/// rank is gone or the deadline has passed. Also returns the last connection.
+pub(super) fn pursue(
+    rank: usize,
+    mut dial: impl FnMut() -> Result<DialedLink, SecureError>,
+    mut listen: impl FnMut(&mut DialedLink) -> Result<Followed, SecureError>,
+    is_gone: impl Fn() -> bool,
+    deadline: Instant,
+) -> (Followed, Option<DialedLink>) {
+    let mut unreachable = UnreachableSince::default();
+    loop {
+        if is_gone() {
+            return (Followed::Gone, None);
+        }
+        match dial() {
+            Ok(mut link) => {
+                unreachable.reached();
+                if let Ok(followed) = listen(&mut link) {
+                    return (followed, Some(link));
+                }
+            }
+            Err(SecureError::WrongKey) => return (Followed::LeftBehind, None),
+            Err(error) if unreachable.is_gone(&error) => return (Followed::Gone, None),
+            Err(error) => tracing::debug!(rank, %error, "a member does not answer"),
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return (Followed::Late, None);
+        }
+        std::thread::sleep(left.min(BETWEEN_ATTEMPTS));
+    }
+}
+
 impl Member<'_> {
     /// Follows `leader`. `prepared` is the last proposal that this rank was ready for. Also returns the
     /// last connection to the leader.
@@ -80,28 +113,9 @@ impl Member<'_> {
         leader: usize,
         prepared: &mut Option<Proposal>,
     ) -> (Followed, Option<DialedLink>) {
-        let mut unreachable = UnreachableSince::default();
-        loop {
-            if self.is_known_gone(leader) {
-                return (Followed::Gone, None);
-            }
-            match self.call_leader(leader) {
-                Ok(mut link) => {
-                    unreachable.reached();
-                    if let Ok(followed) = self.listen_to(leader, &mut link, prepared) {
-                        return (followed, Some(link));
-                    }
-                }
-                Err(SecureError::WrongKey) => return (Followed::LeftBehind, None),
-                Err(error) if unreachable.is_gone(&error) => return (Followed::Gone, None),
-                Err(error) => tracing::debug!(leader, %error, "the leader does not answer"),
-            }
-            let left = self.deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return (Followed::Late, None);
-            }
-            std::thread::sleep(left.min(BETWEEN_ATTEMPTS));
-        }
+        let dial = || self.call_leader(leader);
+        let listen = |link: &mut DialedLink| self.listen_to(leader, link, prepared);
+        pursue(leader, dial, listen, || self.is_known_gone(leader), self.deadline)
     }
 
     fn call_leader(&self, leader: usize) -> Result<DialedLink, SecureError> {
@@ -166,7 +180,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(60);
         let (mut here, mut leader) = pair(deadline);
         let ballot = Ballot { leader: 0, number: 1 };
-        let world = AgreedWorld { session: [1; 16], attendees: Vec::new() };
+        let world = AgreedWorld { session: [1; 16], peers: Vec::new() };
         let proposal = Proposal { ballot, members: vec![0], world };
         let mut prepared = None;
         leader.send(&LeaderMessage::Prepare(proposal.clone()), deadline).unwrap();

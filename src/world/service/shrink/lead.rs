@@ -6,6 +6,7 @@ use super::follow::Followed;
 use super::probe::Probe;
 use super::{Agreed, Member, WHAT};
 use crate::wire::decode;
+use crate::world::peer::Peer;
 use crate::world::service::message::MAX_MESSAGE;
 use crate::world::service::{ControlConnection, SILENCE_LIMIT, ServiceError};
 use maypole_transports::random;
@@ -18,8 +19,6 @@ use std::time::{Duration, Instant};
 const WAKER: u64 = 0;
 /// Followers have the numbers from here on, by rank.
 const FOLLOWERS: u64 = 1 << 40;
-/// Probes have the numbers from here on, by rank.
-const PROBES: u64 = 2 << 40;
 
 /// The time for members to arrive before the leader connects to them.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -42,32 +41,31 @@ pub(super) struct Leader<'a> {
     until: Instant,
     /// The deadline of newcomers for a reply to a proposal.
     answers_until: Option<Instant>,
-    /// A member continued without this rank.
-    left_behind: bool,
 }
 
 impl<'a> Leader<'a> {
     /// `gone` are the members before this one, `prepared` is the last proposal that this rank was
-    /// ready for as a follower.
+    /// ready for as a follower. `waiting` are the newcomers of this rank.
     pub(super) fn new(
         member: &'a Member<'a>,
         gone: BTreeSet<usize>,
         prepared: Option<Proposal>,
+        waiting: Vec<(ControlConnection, Peer)>,
     ) -> io::Result<Self> {
         let watch = Watch::new()?;
         let waker = Arc::new(Waker::new()?);
         watch.add(&*waker, WAKER, false)?;
         let (mut followers, mut newcomers) = (BTreeMap::new(), BTreeMap::new());
-        for (control, attendee) in member.take_newcomers() {
+        for (control, peer) in waiting {
             let number = member.service.world() + newcomers.len();
             watch.add(&control.stream, FOLLOWERS | number as u64, false)?;
             followers.insert(number, control);
-            newcomers.insert(number, attendee);
+            newcomers.insert(number, peer);
         }
         let members: Vec<usize> = member.members.iter().chain(newcomers.keys()).copied().collect();
         let mut agreement = Agreement::new(member.rank(), &members, member.own.clone(), gone);
-        for (number, attendee) in newcomers {
-            agreement.hello(number, attendee, None);
+        for (number, peer) in newcomers {
+            agreement.hello(number, peer, None);
         }
         prepared.into_iter().for_each(|proposal| agreement.inherit(proposal));
         Ok(Self {
@@ -79,7 +77,6 @@ impl<'a> Leader<'a> {
             probes: BTreeMap::new(),
             until: member.deadline,
             answers_until: None,
-            left_behind: false,
         })
     }
 
@@ -87,9 +84,9 @@ impl<'a> Leader<'a> {
     pub(super) fn run(mut self) -> Result<Agreed, ServiceError> {
         let shared = &self.member.service.shared;
         let group = self.member.group;
-        shared.update(|state| state.shrinks.lead(group, Arc::clone(&self.waker)));
+        shared.update(|state| state.shrinks.lead(group, Some(Arc::clone(&self.waker))));
         let outcome = self.decide();
-        shared.update(|state| state.shrinks.stop_leading(group));
+        shared.update(|state| state.shrinks.lead(group, None));
         outcome
     }
 
@@ -125,33 +122,26 @@ impl<'a> Leader<'a> {
             if self.answers_until.is_some_and(|until| until <= now) {
                 self.leave_out_silent_newcomers();
             }
-            if self.left_behind {
-                return Err(self.member.left_behind());
-            }
             self.wait(now, patient_until)?;
         }
     }
 
     /// Sleeps until the next event, and handles it.
     fn wait(&mut self, now: Instant, patient_until: Instant) -> Result<(), ServiceError> {
-        let due = self.probes.values().filter(|probe| probe.is_idle()).map(|probe| probe.due);
         let patience = Some(patient_until).filter(|until| *until > now);
         let answers = self.answers_until.filter(|until| *until > now);
-        let first = due.chain(patience).chain(answers).chain([now + CHECK_INTERVAL]);
+        let first = patience.into_iter().chain(answers).chain([now + CHECK_INTERVAL]);
         let until = first.fold(self.until, Instant::min);
         let mut numbers = Vec::new();
         let length = until.saturating_duration_since(now);
         self.watch.wait(&mut numbers, length).map_err(super::refused)?;
         for number in numbers {
-            let rank = (number & (FOLLOWERS - 1)) as usize;
             match number {
                 WAKER => {
                     self.waker.clear();
-                    let probes: Vec<usize> = self.probes.keys().copied().collect();
-                    probes.into_iter().for_each(|rank| self.read_probe(rank));
+                    self.read_probes()?;
                 }
-                PROBES.. => self.read_probe(rank),
-                _ => self.read(rank),
+                _ => self.read((number & (FOLLOWERS - 1)) as usize),
             }
         }
         Ok(())
@@ -234,30 +224,32 @@ impl<'a> Leader<'a> {
                 self.probes.remove(&rank);
                 continue;
             }
-            if now < patient_until {
-                continue;
-            }
-            if !self.probes.contains_key(&rank) && self.probes.len() < MAX_PROBES {
-                self.probes.insert(rank, Probe::new(rank, PROBES | rank as u64, now));
-            }
-            let Some(probe) = self.probes.get_mut(&rank) else { continue };
-            if probe.is_idle() && probe.due <= now {
-                probe.connect(self.member, &self.waker);
+            let is_due = now >= patient_until && self.probes.len() < MAX_PROBES;
+            if is_due
+                && !self.probes.contains_key(&rank)
+                && let Ok(probe) = Probe::start(self.member, rank, &self.waker)
+            {
+                self.probes.insert(rank, probe);
             }
         }
     }
 
-    fn read_probe(&mut self, rank: usize) {
-        let Some(probe) = self.probes.get_mut(&rank) else { return };
-        match probe.ready(&self.watch) {
-            Some(Followed::LeftBehind) => self.left_behind = true,
-            Some(Followed::Decided(proposal)) => self.agreement.inherit_decided(proposal),
-            Some(Followed::Gone) => {
-                self.agreement.gone(rank);
-                self.probes.remove(&rank);
+    /// # Errors
+    /// A member continued without this rank.
+    fn read_probes(&mut self) -> Result<(), ServiceError> {
+        let finding = |(rank, probe): (&usize, &Probe)| Some((*rank, probe.finding()?));
+        for (rank, finding) in self.probes.iter().filter_map(finding).collect::<Vec<_>>() {
+            match finding {
+                Followed::LeftBehind => return Err(self.member.left_behind()),
+                Followed::Decided(proposal) => self.agreement.inherit_decided(proposal),
+                Followed::Gone => {
+                    self.agreement.gone(rank);
+                    self.probes.remove(&rank);
+                }
+                _ => {}
             }
-            _ => {}
         }
+        Ok(())
     }
 
     /// The connections to the members of `proposal`, by rank in the new world.

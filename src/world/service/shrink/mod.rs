@@ -70,10 +70,10 @@ mod lead;
 mod newcomer;
 mod probe;
 
-pub(crate) use agreement::{AgreedWorld, Attendee};
+pub(crate) use agreement::AgreedWorld;
 pub(super) use calls::ShrinkCalls;
 pub use contribution::{Contribution, GrownWorld};
-pub(crate) use contribution::{Newcomers, ServiceBase, ServiceSettings, scope_of};
+pub(crate) use contribution::{ServiceBase, ServiceSettings, scope_of};
 pub(crate) use newcomer::enter;
 
 use super::{ControlConnection, GroupId, SILENCE_LIMIT, Service, ServiceError};
@@ -84,7 +84,6 @@ use lead::Leader;
 use maypole_transports::secure::SecureError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// The name of the request in the error of a timeout.
@@ -108,9 +107,7 @@ struct Member<'a> {
     /// World ranks of the group, in its order.
     members: &'a [usize],
     /// This rank's description.
-    own: Attendee,
-    /// Newcomers that this rank adds if it leads.
-    newcomers: Mutex<Vec<(ControlConnection, Attendee)>>,
+    own: Peer,
     deadline: Instant,
 }
 
@@ -136,7 +133,7 @@ impl Service {
     /// # Errors
     /// [`ServiceError::TimedOut`] if a member neither arrives nor ends before the first `deadline`
     /// of those that arrived, the same on all of them; the call can be repeated.
-    /// [`ServiceError::Failed`] if the others continued without this rank, or the system refuses a
+    /// [`ServiceError::Refused`] if the others continued without this rank, or the system refuses a
     /// socket or a thread.
     pub fn shrink(
         &self,
@@ -157,8 +154,8 @@ impl Service {
         contribution: Contribution,
         deadline: Instant,
     ) -> Result<Survivors, ServiceError> {
-        let Contribution { report, newcomers } = contribution;
-        if members.len() == 1 && newcomers.is_none() {
+        let Contribution { report, waiting, base } = contribution;
+        if members.len() == 1 && base.is_none() {
             let service = Self::alone(self.shared.settings.timeout).map_err(refused)?;
             return Ok(Survivors { service, places: vec![0], grown: None });
         }
@@ -167,17 +164,12 @@ impl Service {
                 "the ranks have gone on already; use the communicator that they made".to_owned(),
             ));
         }
-        let (waiting, base) = match newcomers {
-            Some(Newcomers { waiting, base }) => (waiting, self.base().unwrap_or(base)),
-            None => (Vec::new(), self.base().ok_or_else(|| refused("this rank is alone"))?),
-        };
+        let base = self.base().or(base).ok_or_else(|| refused("this rank is alone"))?;
         let listener = base.listen_again().map_err(refused)?;
         let listen = listener.local_addr().map_err(refused)?;
-        let peer = Peer { listen, ..base.own.clone() };
-        let own = Attendee { peer, report, wish: None };
-        let newcomers = Mutex::new(waiting);
-        let member = Member { service: self, group, members, own, newcomers, deadline };
-        let Agreed { proposal, controls } = member.agree()?;
+        let own = Peer { listen, report, wish: None, ..base.own.clone() };
+        let member = Member { service: self, group, members, own, deadline };
+        let Agreed { proposal, controls } = member.agree(waiting)?;
         let rank = member.place_in(&proposal)?;
         self.shared.update(|state| state.shrinks.decide(group, &proposal));
         let first = self.world();
@@ -221,7 +213,7 @@ impl Survivors {
 }
 
 fn refused(why: impl ToString) -> ServiceError {
-    ServiceError::Failed { what: WHAT, why: why.to_string() }
+    ServiceError::failed(WHAT, why)
 }
 
 impl Member<'_> {
@@ -229,15 +221,17 @@ impl Member<'_> {
         self.service.rank()
     }
 
-    /// Follows the first member that exists, or leads.
-    fn agree(&self) -> Result<Agreed, ServiceError> {
+    /// Follows the first member that exists, or leads. If it leads, it adds the newcomers that wait
+    /// at this rank. Those that the new world does not admit find their connections closed, and
+    /// retry.
+    fn agree(&self, waiting: Vec<(ControlConnection, Peer)>) -> Result<Agreed, ServiceError> {
         let mut gone = BTreeSet::new();
         let mut prepared = None;
         loop {
             let first = self.members.iter().copied().find(|member| !gone.contains(member));
             let leader = first.expect("this rank is not gone");
             if leader == self.rank() {
-                return Leader::new(self, gone, prepared).map_err(refused)?.run();
+                return Leader::new(self, gone, prepared, waiting).map_err(refused)?.run();
             }
             let missing = match self.follow(leader, &mut prepared) {
                 (Followed::Committed(proposal), link) => {
@@ -259,16 +253,10 @@ impl Member<'_> {
         }
     }
 
-    /// The newcomers of this rank. Those that the new world does not admit find their connections
-    /// closed, and retry.
-    fn take_newcomers(&self) -> Vec<(ControlConnection, Attendee)> {
-        std::mem::take(&mut *self.newcomers.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     /// This rank's number in the world of `proposal`.
     fn place_in(&self, proposal: &Proposal) -> Result<usize, ServiceError> {
         let place = proposal.members.iter().position(|member| *member == self.rank());
-        let same = |place: &usize| proposal.place_of(self.own.peer.listen) == Some(*place);
+        let same = |place: &usize| proposal.place_of(self.own.listen) == Some(*place);
         place.filter(same).ok_or_else(|| self.left_behind())
     }
 
@@ -286,7 +274,7 @@ impl Member<'_> {
     /// True if `rank` was reported to have ended or left.
     fn is_known_gone(&self, rank: usize) -> bool {
         let state = self.service.shared.state();
-        state.ended.contains(&rank) || state.left.contains_key(&rank)
+        state.ended.contains(&rank) || state.left.contains(&rank)
     }
 }
 

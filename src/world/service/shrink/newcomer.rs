@@ -33,7 +33,7 @@ pub(crate) fn enter(
         controls.insert(0, link.into_control().map_err(refused)?);
     }
     let places = (0..proposal.members.len()).collect();
-    let ran: Vec<bool> = proposal.world.attendees.iter().map(|it| !it.is_newcomer()).collect();
+    let ran: Vec<bool> = proposal.world.peers.iter().map(|it| !it.is_newcomer()).collect();
     let world = proposal.world.within(scope_of(own));
     let service = base.settings.start(rank, &world, listener, controls).map_err(refused)?;
     match (Survivors { service, places, grown: Some(GrownWorld::of(world)) }).tried(deadline) {
@@ -69,8 +69,8 @@ fn await_world(
 
 #[cfg(test)]
 mod tests {
-    use super::super::agreement::{AgreedWorld, Attendee, Ballot, LeaderMessage};
-    use super::super::contribution::Newcomers;
+    use super::super::agreement::{AgreedWorld, Ballot, LeaderMessage};
+    use super::super::contribution::Contribution;
     use super::*;
     use crate::world::bootstrap::admission::{WaitingRoom, knock};
     use crate::world::bootstrap::{JoinConfig, JoinError, JoinStop};
@@ -85,7 +85,7 @@ mod tests {
     /// the leader, rank 0, dies. Returns the newcomer's result.
     fn leader_dies<T>(
         name: &str,
-        join: impl FnOnce(&ServiceBase, &mut Vec<Attendee>) -> T,
+        join: impl FnOnce(&ServiceBase, &mut Vec<Peer>) -> T,
         go_on: impl FnOnce(ServiceBase, AgreedWorld, T, Instant),
     ) -> Entered {
         let job = format!("{name} {}", std::process::id());
@@ -95,14 +95,15 @@ mod tests {
         thread::scope(|threads| {
             let newcomer = threads.spawn(|| knock(&config, &[], &JoinStop::default()));
             assert_eq!(room.count(config.join_timeout), 1);
-            let Newcomers { mut waiting, base } = room.take(1);
-            let (mut control, attendee) = waiting.pop().unwrap();
+            let Contribution { mut waiting, base, .. } = room.take(1);
+            let base = base.unwrap();
+            let (mut control, peer) = waiting.pop().unwrap();
             let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-            let mut attendees = vec![member(&base, dead)];
-            let joined = join(&base, &mut attendees);
-            attendees.push(attendee);
-            let members = (0..attendees.len()).collect();
-            let world = AgreedWorld { session: [3; 16], attendees };
+            let mut peers = vec![member(&base, dead)];
+            let joined = join(&base, &mut peers);
+            peers.push(peer);
+            let members = (0..peers.len()).collect();
+            let world = AgreedWorld { session: [3; 16], peers };
             control.push(&LeaderMessage::Prepare(Proposal {
                 ballot: Ballot { leader: 0, number: 1 },
                 members,
@@ -119,9 +120,8 @@ mod tests {
         })
     }
 
-    fn member(base: &ServiceBase, listen: std::net::SocketAddr) -> Attendee {
-        let peer = Peer { listen, ..base.own.clone() };
-        Attendee { peer, report: Vec::new(), wish: None }
+    fn member(base: &ServiceBase, listen: std::net::SocketAddr) -> Peer {
+        Peer { listen, report: Vec::new(), wish: None, ..base.own.clone() }
     }
 
     #[test]
@@ -135,9 +135,9 @@ mod tests {
     /// A member was ready, too, and continues with the processes that were.
     #[test]
     fn a_newcomer_that_was_ready_goes_on_with_the_members() {
-        let listen = |base: &ServiceBase, attendees: &mut Vec<Attendee>| {
+        let listen = |base: &ServiceBase, peers: &mut Vec<Peer>| {
             let listener = base.listen_again().unwrap();
-            attendees.push(member(base, listener.local_addr().unwrap()));
+            peers.push(member(base, listener.local_addr().unwrap()));
             listener
         };
         let entered = leader_dies("in doubt", listen, |base, world, listener, deadline| {

@@ -2,13 +2,13 @@
 //! on connections that peers have made.
 
 use super::ServiceThread;
-use crate::world::service::direct::{CallerEvent, ConnectionKey, VERBS_LANE, relay};
+use crate::world::service::direct::{CallerEvent, ConnectionKey, VERBS_LANE, VerbsMeeting, relay};
 use crate::world::service::{Authenticated, DataConnection, GroupId};
 use maypole_transports::secure::{Binding, Purpose};
 use maypole_transports::sockets::set_tcp_options;
 
 impl ServiceThread {
-    pub(super) fn admit(&mut self, authenticated: Authenticated) {
+    pub(super) fn admit(&mut self, mut authenticated: Authenticated) {
         let Binding { purpose, group: [parent_epoch, counter], lane, initiator, responder } =
             authenticated.binding;
         let rank = self.shared.rank;
@@ -19,7 +19,7 @@ impl ServiceThread {
             return self.turn_away(initiator, authenticated);
         }
         if purpose == Purpose::Question && fits {
-            return self.callers.add(authenticated, &self.watch);
+            return self.callers.add(authenticated, None, &self.watch);
         }
         let group = GroupId { parent_epoch, counter };
         if purpose == Purpose::Shrink && fits {
@@ -39,11 +39,12 @@ impl ServiceThread {
             return;
         }
         let key = (group, initiator, lane & !VERBS_LANE);
+        let keys = authenticated.channel.take_record_keys();
         if lane & VERBS_LANE != 0 {
-            return self.callers.meet(authenticated, key, &self.watch);
+            let meeting = VerbsMeeting::new(key, keys);
+            return self.callers.add(authenticated, Some(meeting), &self.watch);
         }
-        let Authenticated { stream: socket, mut channel, .. } = authenticated;
-        self.keep(key, DataConnection::Tcp(socket, channel.take_record_keys()));
+        self.keep(key, DataConnection::Tcp(authenticated.stream, keys));
     }
 
     /// Keeps a data connection until a calling thread takes it.

@@ -284,7 +284,7 @@ fn adapters_that_break_a_rule_are_caught() {
 fn bytes_in_a_message_are_refused_where_slots_are_on_gpus() {
     let mut world = World::of(&[0, 1], 1, SlotPlace::Gpus, || pair(64, Mutant::None));
     let head = WordHead { kind: WordKind::Arrived, length: 4, ..WordHead::GOODBYE };
-    let stream = world.couriers[0].links[0].stream();
+    let stream = &mut world.couriers[0].links[0].stream;
     stream.send(&head.to_bytes(), View::of(&[1_u8; 4]), 0).unwrap();
     let why = world.couriers[1].drive().unwrap_err().fault.to_string();
     assert!(why.contains("names no place"), "{why}");

@@ -5,10 +5,9 @@ use super::incoming::{IncomingWord, WordArrival};
 use super::message::{WordHead, WordKind};
 use super::places::{CopyRange, Direction, MailboxCopy};
 use crate::any_stream::AnyStream;
-use crate::poll::Interest;
+use crate::poll::PollFd;
 use crate::stream::direct::RemoteMemory;
 use crate::stream::{HEAD, Result, Stream};
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 /// Shorter publications travel in the stream: an adapter takes these bytes and their head as one request,
@@ -50,8 +49,8 @@ enum Goodbye {
 
 #[derive(Debug)]
 pub(super) struct CourierLink {
-    peer: usize,
-    stream: AnyStream,
+    pub(super) peer: usize,
+    pub(super) stream: AnyStream,
     outgoing: Vec<Direction>,
     incoming: Vec<Direction>,
     /// Those of credits come last.
@@ -67,7 +66,7 @@ pub(super) struct CourierLink {
     is_flushing: bool,
     goodbye: Goodbye,
     /// The peer has said goodbye.
-    has_left: bool,
+    pub(super) has_left: bool,
     /// Rounds in a row in which nothing has moved.
     quiet: u32,
 }
@@ -111,18 +110,6 @@ impl CourierLink {
         }
     }
 
-    pub(super) fn peer(&self) -> usize {
-        self.peer
-    }
-
-    pub(super) fn has_left(&self) -> bool {
-        self.has_left
-    }
-
-    pub(super) fn stream(&mut self) -> &mut AnyStream {
-        &mut self.stream
-    }
-
     pub(super) fn say_goodbye(&mut self) {
         if self.goodbye == Goodbye::None {
             self.goodbye = Goodbye::Wanted;
@@ -139,7 +126,7 @@ impl CourierLink {
         self.has_left || self.stream.prepare_to_sleep()
     }
 
-    pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+    pub(super) fn interest(&self) -> Option<PollFd<'_>> {
         // A closed stream would end every sleep.
         if self.has_left { None } else { self.stream.interest(true, self.sending.is_some()) }
     }

@@ -120,7 +120,9 @@ impl DeviceBoard {
     pub fn courier(&self, me: usize, streams: Vec<CourierStream>) -> Courier {
         let is_direct = |stream: &CourierStream| stream.writes_to.is_some();
         assert!(self.slots.is_none() || streams.iter().all(is_direct), "adapters reach the slots");
-        Courier::new(self.mailbox_copy(me), &self.shapes, me, streams)
+        let slots = self.slots.as_ref().map(|slots| slots.layout.clone());
+        let copy = MailboxCopy::new(self.copy(me), self.others.len(), slots);
+        Courier::new(copy, &self.shapes, me, streams)
     }
 
     /// True if slots are in the memory of GPUs, and all else in memory of the hosts.
@@ -128,23 +130,18 @@ impl DeviceBoard {
         self.slots.is_some()
     }
 
-    fn mailbox_copy(&self, me: usize) -> MailboxCopy {
-        let slots = self.slots.as_ref().map(|slots| slots.layout.clone());
-        MailboxCopy::new(self.copy(me), self.others.len(), slots)
-    }
-
     fn copy(&self, me: usize) -> Arc<Segment> {
         let Reached::InHost(memory, _) = &self.others[me] else {
             panic!("the mailboxes of ranks on several hosts are in memory of each host");
         };
-        memory.segment()
+        Arc::clone(&memory.segment)
     }
 }
 
 impl Courier {
     /// That of rank `me`, whose host has this copy of the mailboxes.
     fn new(copy: MailboxCopy, shapes: &Shapes, me: usize, streams: Vec<CourierStream>) -> Self {
-        let layout = MailboxLayout::new(shapes, copy.ranks());
+        let layout = MailboxLayout::new(shapes, copy.ranks);
         let peers: Vec<_> = streams.iter().map(|stream| stream.peer).collect();
         let rails = |peer, of: &[usize]| of.iter().filter(|other| **other == peer).count();
         let link = |(at, stream): (usize, CourierStream)| {
@@ -166,7 +163,7 @@ impl Courier {
     pub fn drive(&mut self) -> Result<bool, LostLink> {
         let mut has_moved = false;
         for link in &mut self.links {
-            let peer = link.peer();
+            let peer = link.peer;
             has_moved |= link.drive(&self.copy).map_err(|fault| LostLink { peer, fault })?;
         }
         Ok(has_moved)
@@ -184,13 +181,13 @@ impl Courier {
 
     /// The ranks whose goodbye has arrived, by bits from the lowest on. All of their words have arrived.
     pub fn left(&self) -> u64 {
-        let here = self.links.iter().filter(|link| !link.has_left());
-        here.fold(self.peers(), |bits, link| bits & !(1 << link.peer()))
+        let here = self.links.iter().filter(|link| !link.has_left);
+        here.fold(self.peers(), |bits, link| bits & !(1 << link.peer))
     }
 
     /// The ranks on other hosts, by bits from the lowest on.
     pub fn peers(&self) -> u64 {
-        self.links.iter().fold(0, |bits, link| bits | 1 << link.peer())
+        self.links.iter().fold(0, |bits, link| bits | 1 << link.peer)
     }
 
     /// Sleeps until a stream can progress, but no longer than `limit`: kernels wake no courier.
@@ -198,13 +195,13 @@ impl Courier {
         if !self.links.iter_mut().all(CourierLink::prepare_to_sleep) {
             return;
         }
-        let interests: Vec<_> = self.links.iter().filter_map(CourierLink::interest).collect();
+        let mut interests: Vec<_> = self.links.iter().filter_map(CourierLink::interest).collect();
         // The system may lack memory for the call, and the next round tries all streams in any case.
-        let _ = poll(&interests, limit);
+        let _ = poll(&mut interests, limit);
     }
 
     /// Makes the end of the streams not flush: the group has failed.
     pub fn abandon(&mut self) {
-        self.links.iter_mut().for_each(|link| link.stream().abandon());
+        self.links.iter_mut().for_each(|link| link.stream.abandon());
     }
 }

@@ -14,7 +14,7 @@ const WORD: usize = size_of::<u64>();
 #[derive(Debug)]
 pub(super) struct MailboxCopy {
     segment: Arc<Segment>,
-    ranks: usize,
+    pub(super) ranks: usize,
     /// If slots are in the memory of GPUs.
     slots: Option<SlotLayout>,
 }
@@ -30,10 +30,6 @@ impl MailboxCopy {
     /// That in `segment`, for `ranks` ranks, whose slots are there or in the memory of their GPUs.
     pub(super) fn new(segment: Arc<Segment>, ranks: usize, slots: Option<SlotLayout>) -> Self {
         Self { segment, ranks, slots }
-    }
-
-    pub(super) fn ranks(&self) -> usize {
-        self.ranks
     }
 
     /// The rooms in which the first rank writes to the second: those of groups, that of its messages to the

@@ -261,7 +261,7 @@ fn seconds(count: u64, len: usize) -> (f64, [u64; 2]) {
         });
     });
     let seconds = start.elapsed().as_secs_f64();
-    let ends = [&mut of_here, &mut of_there].map(|courier| match courier.links[0].stream() {
+    let ends = [&mut of_here, &mut of_there].map(|courier| match &mut courier.links[0].stream {
         AnyStream::Tcp(stream) => &*stream,
         _ => panic!("they are joined by TCP"),
     });
