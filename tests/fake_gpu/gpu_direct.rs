@@ -149,6 +149,17 @@ fn a_rank_that_wants_memory_of_the_host_has_it_emulated() {
     assert!(ended.iter().all(|one| !one.only("place").contains("GPUDirect")));
 }
 
+#[test]
+fn a_write_that_fails_in_the_probe_names_the_stream_and_the_port_emulated() {
+    let set = [EXPORTS, (COURIERS, "gpudirect")];
+    let Some(world) = on_hosts("sum_direct", &[0, 1], "ib0 takes=0", &set) else { return };
+    for ended in world.start().succeed() {
+        let error = ended.only("error");
+        let parts = ["gpudirect: rank ", ": the stream to rank ", " is lost: ", "ib0", "port 1"];
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    }
+}
+
 /// Memory that takes no more writes after some.
 #[test]
 fn a_write_that_fails_later_names_the_rank_and_the_port_emulated() {
