@@ -1,6 +1,6 @@
 //! Hosts that are apart: every packet takes a time. The network is `tests/common/delay.c`.
 
-use super::{Cluster, MEASURING, ended, printed, said, wait_for};
+use super::{Cluster, Company, ended, printed, said, wait_for};
 use crate::network::{self, compile_carrier};
 use crate::skip;
 use maypole::tuner::saved::TableLocation;
@@ -10,19 +10,18 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Child;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 impl Cluster {
     /// Hosts between which a packet takes `delay`. `None`, and a line with the reason, where no
     /// such network can be made.
-    fn apart(hosts: usize, delay: Duration) -> Option<Self> {
+    fn apart(hosts: usize, delay: Duration, company: Company) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/common/delay.c");
         let network = compile_carrier(&source, folder.path())
             .and_then(|program| network::Network::apart(hosts, delay, &program));
         match network {
-            Ok(network) => Some(Self::of(network, folder)),
+            Ok(network) => Some(Self::of(network, folder, company)),
             Err(why) => {
                 skip::skipped(format!("no hosts that are apart here: {why}"));
                 None
@@ -47,8 +46,8 @@ fn explained(cluster: &Cluster, line: &str, network: Option<&str>) -> (String, S
 /// By every run in the same way: the classes are coarse.
 #[test]
 fn the_network_is_measured_and_few_hops_are_chosen() {
-    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(mut cluster) = Cluster::apart(5, Duration::from_micros(1000)) else { return };
+    let delay = Duration::from_micros(1000);
+    let Some(mut cluster) = Cluster::apart(5, delay, Company::alone()) else { return };
     let line = "explain broadcast --bytes 64 --transport tcp";
     let run = |cluster: &Cluster| {
         let (chosen, counted) = explained(cluster, line, None);
@@ -166,9 +165,8 @@ fn start_with(
 /// Connections that wait for one another in a chain would take three round trips a host: 420 ms.
 #[test]
 fn the_first_call_and_the_first_messages_dial_all_peers_at_once() {
-    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     let (delay, hosts) = (Duration::from_millis(10), [0, 1, 2, 3, 4, 5, 6, 7]);
-    let Some(cluster) = Cluster::apart(hosts.len(), delay) else { return };
+    let Some(cluster) = Cluster::apart(hosts.len(), delay, Company::alone()) else { return };
     let first = |output: &std::process::Output| {
         let text = printed(output);
         let line = text.lines().find_map(|line| line.split_once("@first ")).unwrap().1.to_owned();
@@ -190,7 +188,9 @@ fn the_first_call_and_the_first_messages_dial_all_peers_at_once() {
 /// A cable is pulled and put back, packets are lost, and one host is farther away.
 #[test]
 fn a_bad_network_delays_calls_and_changes_no_result() {
-    let Some(mut cluster) = Cluster::apart(4, Duration::from_millis(1)) else { return };
+    let Some(mut cluster) = Cluster::apart(4, Duration::from_millis(1), Company::shared()) else {
+        return;
+    };
     cluster.network.tell("delay 3 4000");
     cluster.network.tell("loss 10");
     let mut ranks = start(&cluster, &[0, 1, 1, 2, 3], "60");
@@ -209,7 +209,9 @@ fn a_bad_network_delays_calls_and_changes_no_result() {
 
 #[test]
 fn survivors_that_are_apart_go_on_encrypted() {
-    let Some(cluster) = Cluster::apart(4, Duration::from_millis(5)) else { return };
+    let Some(cluster) = Cluster::apart(4, Duration::from_millis(5), Company::shared()) else {
+        return;
+    };
     let variables = [("TEST_CALLS", "survive"), ("MAYPOLE_ENCRYPT", "1")];
     let outputs = ended(start_with(&cluster, &[0, 1, 2, 3], &variables));
     for (rank, output) in outputs.iter().enumerate().filter(|(rank, _)| *rank != 2) {
@@ -225,7 +227,9 @@ fn survivors_that_are_apart_go_on_encrypted() {
 /// The error of the deadline names the silent rank, and the network to it.
 #[test]
 fn a_host_that_falls_silent_is_named_with_its_network() {
-    let Some(mut cluster) = Cluster::apart(3, Duration::from_millis(1)) else { return };
+    let Some(mut cluster) = Cluster::apart(3, Duration::from_millis(1), Company::shared()) else {
+        return;
+    };
     let variables = [("TEST_CALLS", "1000000"), ("MAYPOLE_TIMEOUT", "6")];
     let mut ranks = start_with(&cluster, &[0, 1, 2], &variables);
     let stdout = ranks[1].stdout.take().unwrap();

@@ -17,20 +17,39 @@ use maypole::{Communicator, Error, ReduceOp};
 use network::{Network, address, address6};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// The most time for an error after a host has vanished: 10 s of silence, one heartbeat, and the
 /// delays of a loaded machine.
 const BOUND: Duration = Duration::from_secs(30);
 
-/// Held by tests that measure: ranks of one would disturb those of another.
-static MEASURING: Mutex<()> = Mutex::new(());
+/// Read by every test, and written by those that measure: ranks of another would disturb theirs.
+static COMPANY: RwLock<()> = RwLock::new(());
+
+/// Whether other tests may run.
+#[expect(dead_code, reason = "a guard is only held")]
+enum Company {
+    Shared(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
+
+impl Company {
+    fn shared() -> Self {
+        Self::Shared(COMPANY.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn alone() -> Self {
+        Self::Alone(COMPANY.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
 
 /// Hosts, and the secret of the jobs on them.
 struct Cluster {
     network: Network,
     folder: tempfile::TempDir,
+    /// Dropped after the hosts.
+    _company: Company,
 }
 
 /// A job that is to be started on a cluster.
@@ -45,6 +64,15 @@ struct Job<'a> {
 impl Cluster {
     /// `None`, and a line with the reason, where no network can be made.
     fn new(hosts: usize) -> Option<Self> {
+        Self::joined(hosts, Company::shared())
+    }
+
+    /// As [`new`](Self::new), while no other test runs.
+    fn alone(hosts: usize) -> Option<Self> {
+        Self::joined(hosts, Company::alone())
+    }
+
+    fn joined(hosts: usize, company: Company) -> Option<Self> {
         let network = match Network::new(hosts) {
             Ok(network) => network,
             Err(why) => {
@@ -52,11 +80,11 @@ impl Cluster {
                 return None;
             }
         };
-        Some(Self::of(network, tempfile::tempdir().unwrap()))
+        Some(Self::of(network, tempfile::tempdir().unwrap(), company))
     }
 
-    fn of(network: Network, folder: tempfile::TempDir) -> Self {
-        let cluster = Self { network, folder };
+    fn of(network: Network, folder: tempfile::TempDir, company: Company) -> Self {
+        let cluster = Self { network, folder, _company: company };
         let made = Command::new(env!("CARGO_BIN_EXE_maypole"))
             .args(["key", "new"])
             .arg(cluster.key())
@@ -268,8 +296,7 @@ fn every_algorithm_is_right_across_hosts() {
 
 #[test]
 fn a_slow_link_is_measured_as_one() {
-    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(cluster) = Cluster::new(2) else { return };
+    let Some(cluster) = Cluster::alone(2) else { return };
     const RATE: u64 = 80_000_000;
     if let Err(why) = cluster.network.limit(RATE) {
         return skip::skipped(format!("no slow links here: {why}"));
@@ -289,8 +316,7 @@ fn a_slow_link_is_measured_as_one() {
 /// Four hosts, of which two are joined by a slow cable of their own.
 #[test]
 fn a_slow_pair_is_named_in_the_matrix_of_all_pairs() {
-    let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(cluster) = Cluster::new(4) else { return };
+    let Some(cluster) = Cluster::alone(4) else { return };
     if let Err(why) = cluster.network.join_slowly(1, 2, 20_000_000) {
         return skip::skipped(format!("no slow links here: {why}"));
     }
@@ -339,7 +365,7 @@ fn wait_for(lines: &mut impl Iterator<Item = String>, tag: &str) -> String {
 }
 
 #[test]
-fn a_host_that_vanishes_is_an_error_on_every_rank_within_the_bound() {
+fn ranks_of_a_host_that_vanishes_are_errors_of_the_others_within_the_bound() {
     use std::io::{BufRead, BufReader};
     let Some(cluster) = Cluster::new(3) else { return };
     // The last rank, and then rank 0, which is the centre of the control plane.
