@@ -141,11 +141,10 @@ pub use algorithms::Algorithm;
 pub use comm::faults;
 #[doc(inline)]
 pub use comm::{
-    AbortHandle, Admissions, AnyElement, AnySlice, AnySliceMut, Arena, BufferPlacement,
-    CallBuffers, CallPath, Communicator, Counters, Group, IntoBuffers, IntoInput, IntoOp,
-    IntoOutput, LastCall, Local, MessageHandle, Moved, Op, Operation, OwnedBuffers, ProgramCache,
-    RegisteredBuffer, Request, Scope, StoreCounts, Transport, UnknownTransport, Within, wait_all,
-    wait_any,
+    AbortHandle, AnyElement, AnySlice, AnySliceMut, Arena, BufferPlacement, CallBuffers, CallPath,
+    Communicator, Counters, Group, IntoBuffers, IntoInput, IntoOp, IntoOutput, LastCall, Local,
+    MessageHandle, Moved, Op, Operation, OwnedBuffers, ProgramCache, RegisteredBuffer, Request,
+    Scope, StoreCounts, Transport, UnknownTransport, Within, wait_all, wait_any,
 };
 #[doc(inline)]
 pub use element::{DataType, Element, Factor, ReduceOp, UnknownReduceOp, bf16, f16};

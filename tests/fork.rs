@@ -83,7 +83,6 @@ fn call_everything(comm: &mut Communicator) -> String {
         let _ = comm.explain(Collective::AllReduce, 32);
         let status = comm.status();
         assert!(status.failure.is_some_and(|why| why.contains("created before fork")));
-        assert!(comm.status_handle().status().is_none());
     }
     said
 }

@@ -65,15 +65,6 @@ pub(crate) fn signal_group(leader: &Child, signal: i32) -> io::Result<()> {
     unless_gone(kill_process_group(pid(leader.id())?, named(signal)?))
 }
 
-/// Returns the number of the group that the process with this number is in.
-///
-/// # Errors
-/// If there is no such process.
-pub(crate) fn group_of(process: u32) -> io::Result<u32> {
-    let group = rustix::process::getpgid(Some(pid(process)?))?;
-    Ok(group.as_raw_pid() as u32)
-}
-
 /// Returns true if no process is left of the group that `leader` was started to lead. A leader
 /// that exited counts until it is waited for.
 pub(crate) fn group_is_empty(leader: &Child) -> bool {

@@ -25,7 +25,6 @@ pub use api::messages::Group;
 pub use api::requests::message_handle::MessageHandle;
 pub use api::requests::scope::Scope;
 pub use api::settings::Within;
-pub use join::Admissions;
 pub use join::local::Local;
 pub use maypole_transports::registered::{Arena, RegisteredBuffer};
 use std::fmt;
@@ -42,8 +41,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// easy to keep within a rank. A call blocks until this rank's part is done; a
 /// [request](Self::start) is a call that does not block. If calls do not match, or a peer dies or
 /// never calls, every rank gets an error (see [`Error`](error::Error)); no rank hangs. The ranks
-/// that still exist after a failure [go on](Self::shrink) with a new communicator, and processes may
-/// [join them](Self::admit).
+/// that still exist after a failure [go on](Self::shrink) with a new communicator.
 ///
 /// A rank whose last call only sends may return before a mismatch of the call is detected. Then
 /// [`close`](Self::close) returns that error, or that of a dropped request: call it at the end.

@@ -17,9 +17,7 @@ use crate::execute::messages::Connector;
 use crate::topology::StreamLinks;
 use crate::world::PortChoice;
 use crate::world::calls::{CallMismatch, GroupActivity, RankStatus};
-use crate::world::service::{
-    Cause, Contribution, Diagnosis, FailureKind, GroupId, GrownWorld, ServiceError,
-};
+use crate::world::service::{Cause, Diagnosis, FailureKind, GroupId, ServiceError};
 use maypole_kernels::mix;
 use maypole_transports::shm::Segment;
 use maypole_transports::{Alarm, Board};
@@ -34,10 +32,8 @@ type Result<T, E = ServiceError> = std::result::Result<T, E>;
 #[derive(Debug)]
 pub(crate) struct SurvivingGroup {
     pub(crate) control: Arc<dyn Control>,
-    /// By rank of the new group: the rank in the group before. Newcomers have the ranks above it.
+    /// By rank of the new group: the rank in the group before.
     pub(crate) members: Vec<usize>,
-    /// The world that was agreed on first, if newcomers were in it.
-    pub(crate) grown: Option<GrownWorld>,
 }
 
 /// The state of a rank in a group, independent of the transport.
@@ -139,9 +135,8 @@ pub(crate) trait Control: Connector {
     /// cause stays. Returns once the others have received the cause, after 1.5 s at the latest.
     fn abort(&self, why: &str);
 
-    /// Returns the group of the surviving ranks, and of the newcomers of a rank. All ranks that
-    /// exist call this.
-    fn shrink(&self, contribution: Contribution, deadline: Instant) -> Result<SurvivingGroup>;
+    /// Returns the group of the surviving ranks. All ranks that exist call this.
+    fn shrink(&self, deadline: Instant) -> Result<SurvivingGroup>;
 
     /// Returns the first cause, with the group's numbers, if the group has failed.
     fn cause(&self) -> Option<Cause>;

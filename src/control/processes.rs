@@ -9,7 +9,7 @@ use crate::topology::transport::RefusalReason;
 use crate::world::PortChoice;
 use crate::world::calls::{CallMismatch, RankStatus, WaitTarget};
 use crate::world::service::{
-    Cause, Contribution, DataPath, Diagnosis, GroupId, Service, ServiceError, Survivors, at_once,
+    Cause, DataPath, Diagnosis, GroupId, Service, ServiceError, Survivors, at_once,
 };
 use maypole_transports::ib::has_device_files;
 use maypole_transports::shm::Segment;
@@ -165,11 +165,11 @@ impl Control for ProcessControl {
         self.service.abort_and_tell(self.service.cause().unwrap_or_else(cause));
     }
 
-    fn shrink(&self, contribution: Contribution, deadline: Instant) -> Result<SurvivingGroup> {
-        let survivors = self.service.shrink(self.group(), self.members(), contribution, deadline);
-        let Survivors { service, places, grown } = survivors.map_err(|error| self.error(error))?;
+    fn shrink(&self, deadline: Instant) -> Result<SurvivingGroup> {
+        let survivors = self.service.shrink(self.group(), self.members(), deadline);
+        let Survivors { service, places } = survivors.map_err(|error| self.error(error))?;
         let control = Self::world(service).over(self.links.clone());
-        Ok(SurvivingGroup { control: Arc::new(control), members: places, grown })
+        Ok(SurvivingGroup { control: Arc::new(control), members: places })
     }
 
     fn cause(&self) -> Option<Cause> {

@@ -12,7 +12,7 @@ use crate::execute::{AnyStream, SlowWait, WaitWatcher};
 use crate::topology::StreamLinks;
 use crate::world::PortChoice;
 use crate::world::calls::{CallMismatch, GroupActivity, NetworkStatus, RankStatus, WaitTarget};
-use crate::world::service::{Cause, Contribution, Diagnosis, Fates, GroupId, ServiceError};
+use crate::world::service::{Cause, Diagnosis, Fates, GroupId, ServiceError};
 use maypole_kernels::SharedRegion;
 use maypole_transports::limits::with_limit;
 use maypole_transports::shm::Segment;
@@ -320,10 +320,10 @@ impl Control for ThreadControl {
         }
     }
 
-    fn shrink(&self, _: Contribution, deadline: Instant) -> Result<SurvivingGroup> {
+    fn shrink(&self, deadline: Instant) -> Result<SurvivingGroup> {
         let (shared, members) = self.shared.shrink(&self.membership.activity, deadline)?;
         let me = members.iter().position(|rank| *rank == self.me()).expect("this rank has come");
-        Ok(SurvivingGroup { control: shared.control_of(me), members, grown: None })
+        Ok(SurvivingGroup { control: shared.control_of(me), members })
     }
 
     fn cause(&self) -> Option<Cause> {

@@ -2,7 +2,6 @@
 
 use crate::control::Control;
 use crate::engine::Engine;
-use crate::engine::conditions::RunConditions;
 use crate::execute::record::Recorder;
 use crate::schedule::hosts::Boards;
 use crate::topology::StreamLinks;
@@ -32,21 +31,6 @@ impl Engine {
         group
     }
 
-    /// The engine of rank `rank` of a group with newcomers, with the settings and the timeout of this
-    /// one. Its ranks begin a new trace together.
-    pub(crate) fn grown(
-        &self,
-        rank: usize,
-        boards: Boards,
-        control: Arc<dyn Control>,
-        mut conditions: RunConditions,
-    ) -> Self {
-        conditions.waiting = conditions.waiting.with_timeout(self.limits.timeout);
-        let mut group = Self::new(rank, boards, control, conditions);
-        group.settings = self.settings;
-        group
-    }
-
     /// The engine of this rank in the group of the ranks `members`, which `control` and `boards`
     /// join. It inherits the settings and the timeout.
     pub(crate) fn group(
@@ -57,7 +41,10 @@ impl Engine {
     ) -> Self {
         let rank = members.iter().position(|member| *member == self.rank);
         let rank = rank.expect("this rank is a member of the group");
-        let mut group = self.grown(rank, boards, control, self.conditions.clone());
+        let mut conditions = self.conditions.clone();
+        conditions.waiting = conditions.waiting.with_timeout(self.limits.timeout);
+        let mut group = Self::new(rank, boards, control, conditions);
+        group.settings = self.settings;
         let recorder = self.recorder.as_deref();
         group.recorder =
             recorder.map(|recorder| Box::new(recorder.of_group(self.splits, members[0])));

@@ -21,16 +21,9 @@ pub(crate) struct Peer {
     pub(crate) bandwidth: Option<u64>,
     /// Its message to all others, opaque to the control plane.
     pub(crate) report: Vec<u8>,
-    /// The requested rank of a newcomer; `None` for a process that has been a rank.
-    pub(crate) wish: Option<usize>,
 }
 
 impl Peer {
-    /// True for a process that was no rank before.
-    pub(crate) fn is_newcomer(&self) -> bool {
-        self.wish.is_some()
-    }
-
     /// The boot of the machine, with which the identity of a host begins.
     pub(crate) fn machine(&self) -> &str {
         self.host.split(' ').next().unwrap_or_default()

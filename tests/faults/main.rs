@@ -6,7 +6,6 @@ mod skip;
 #[path = "../common/spawn.rs"]
 mod spawn;
 
-mod admission;
 mod calls;
 mod collectives;
 mod deaths;
@@ -18,13 +17,4 @@ mod shrinking;
 mod status;
 mod waiting_elsewhere;
 
-spawn::rank_processes!(
-    admission,
-    deaths,
-    groups,
-    matrix,
-    mismatches,
-    shrinking,
-    status,
-    waiting_elsewhere
-);
+spawn::rank_processes!(deaths, groups, matrix, mismatches, shrinking, status, waiting_elsewhere);

@@ -84,7 +84,7 @@ impl Member {
         }
     }
 
-    /// Continues with the ranks that still exist, and with those that others admit.
+    /// Continues with the ranks that still exist.
     pub(crate) fn go_on(&mut self) {
         self.comm = self.comm.shrink().unwrap();
         self.settle();

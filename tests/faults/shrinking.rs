@@ -3,7 +3,6 @@
 //!
 //! `MAYPOLE_TEST_ROUNDS` sets how many worlds with random deaths are made.
 
-use super::admission::reported;
 use crate::report::{Member, die_if_told, linked, random, rounds};
 use crate::skip;
 use crate::spawn::{Ended, World, await_file, say};
@@ -52,15 +51,36 @@ fn go_on(comm: Communicator) {
     let last = std::env::var("TEST_SURVIVORS").unwrap().parse().unwrap();
     let mut survivor = Member::new(comm);
     work(&mut survivor, last);
+    assert_eq!(services(), 1, "worlds that this process was in are left");
     say("ids", format!("{:?}", survivor.ids));
     survivor.comm.close().unwrap();
+}
+
+/// How many threads of this process serve a world. One of them serves each world with other ranks.
+fn services() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default()
+    };
+    let serves = |name: &String| {
+        let rank = name.trim().strip_prefix("maypole-");
+        rank.is_some_and(|rank| rank.parse::<usize>().is_ok())
+    };
+    tasks.map(name).filter(serves).count()
 }
 
 /// The numbers that all survivors have reported, equal on all of them.
 #[track_caller]
 fn survivors(ended: &[Ended], victims: &[usize]) -> String {
-    let alive = (0..ended.len()).filter(|rank| !victims.contains(rank));
-    reported(ended, &alive.map(|rank| rank as u64).collect::<Vec<_>>())
+    let mut reports: Vec<&str> = Vec::new();
+    for rank in (0..ended.len()).filter(|rank| !victims.contains(rank)) {
+        assert_eq!(ended[rank].code, Some(0), "rank {rank}: {ended:#?}");
+        reports.extend(ended[rank].said("ids"));
+    }
+    assert_eq!(reports.len(), ended.len() - victims.len(), "{ended:#?}");
+    reports.dedup();
+    assert_eq!(reports.len(), 1, "{ended:#?}");
+    reports[0].to_owned()
 }
 
 /// Six ranks, of which one to four die at random moments, some of them while others agree.

@@ -97,7 +97,6 @@ fn a_switch_is_equal_on_all_ranks_or_they_do_not_join() {
 #[test]
 fn a_setting_that_cannot_become_right_by_itself_is_not_retryable() {
     for (variable, value) in [
-        ("MAYPOLE_NEWCOMER", "1"),
         ("MAYPOLE_RANK", "0"),
         ("MAYPOLE_TIMEOUT", "soon"),
         ("MAYPOLE_JOB_KEY", "short"),

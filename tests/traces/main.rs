@@ -3,7 +3,6 @@
 #[path = "../common/spawn.rs"]
 mod spawn;
 
-mod admitted;
 mod broken;
 mod file;
 mod messages;
@@ -12,7 +11,7 @@ mod recorded;
 use spawn::World;
 use std::path::Path;
 
-spawn::rank_processes!(admitted, broken, messages, recorded);
+spawn::rank_processes!(broken, messages, recorded);
 
 /// Calls `check` with the trace of processes over each transport.
 #[track_caller]

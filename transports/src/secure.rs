@@ -93,8 +93,6 @@ pub enum Purpose {
     Question = 5,
     /// The agreement on the surviving ranks after a failure.
     Shrink = 6,
-    /// A process joins ranks that have joined already.
-    Admit = 7,
 }
 
 /// The purpose and the ends of a connection. It is sent in plain text, and the handshake fails if

@@ -27,11 +27,6 @@ pub(crate) fn place() -> anyhow::Result<(usize, usize)> {
     Ok((launch.rank, launch.world))
 }
 
-/// True in a process that a launcher has started to replace a rank.
-fn is_newcomer() -> anyhow::Result<bool> {
-    Ok(from_vars(&|name| std::env::var(name).ok())?.launch.is_newcomer)
-}
-
 /// Refuses a command that runs in one process, if a launcher started several.
 pub(crate) fn alone(what: &str) -> anyhow::Result<()> {
     let (_, world) = place()?;
@@ -59,11 +54,6 @@ impl JoinedRanks {
     /// Joins the other ranks, if a launcher started several; `None` if this process starts them.
     pub(crate) fn join(&mut self) -> anyhow::Result<Option<&mut Communicator>> {
         if self.started()? > 1 && self.joined.is_none() {
-            ensure!(
-                !is_newcomer()?,
-                "--data that streams is prepared by all ranks together before the first step, and \
-                 this process replaces a rank: give --text, or start without --replace"
-            );
             self.joined = Some(Communicator::from_env()?);
         }
         Ok(self.joined.as_mut())

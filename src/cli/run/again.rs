@@ -37,7 +37,7 @@ impl LaunchOptions {
             port: None,
             bind,
             failure_grace: Duration::ZERO,
-            replace: None,
+            enable_recovery: false,
             restarts: 0,
         }
     }

@@ -4,29 +4,15 @@
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use maypole::world::launch::{JobKey, free_port, from_vars};
+use maypole::world::launch::{JobKey, free_port};
 use maypole_transports::{descriptor, random};
 use serde::{Deserialize, Serialize};
 
 use crate::output;
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
-
-/// The time for which ranks wait for one another: `MAYPOLE_TIMEOUT`.
-pub(super) fn timeout() -> Duration {
-    const USUAL: Duration = Duration::from_secs(300);
-    let alone = |name: &str| match name {
-        "MAYPOLE_RANK" => Some("0".to_owned()),
-        "MAYPOLE_WORLD" => Some("1".to_owned()),
-        "MAYPOLE_TIMEOUT" => std::env::var(name).ok(),
-        _ => None,
-    };
-    // The ranks report errors in the value.
-    from_vars(&alone).map_or(USUAL, |description| description.launch.timeout)
-}
 
 /// The ports of rank 0's host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,30 +21,24 @@ pub(super) struct JobPorts {
     pub(super) join: u16,
     /// For the store of a program that uses torch and maypole.
     pub(super) store: u16,
-    /// Where processes wait that replace ranks, if there are to be any.
-    pub(super) admission: Option<u16>,
 }
 
 impl JobPorts {
     /// Chooses ports that are free at `address`, and returns the listeners that keep them free. `join`
-    /// may be given. `replaces`: processes may replace ranks that have failed.
+    /// may be given.
     pub(super) fn choose(
         address: IpAddr,
         join: Option<u16>,
-        replaces: bool,
     ) -> anyhow::Result<(JobPorts, Vec<TcpListener>)> {
-        // All listeners stay open until all ports are chosen, so that the ports differ.
-        let mut listeners = vec![match join {
+        // Both listeners stay open, so that the ports differ.
+        let first = match join {
             Some(port) => TcpListener::bind((address, port))
                 .with_context(|| format!("cannot listen on --port {port}; name another port"))?,
             None => listen(address)?,
-        }];
-        for _ in 0..1 + usize::from(replaces) {
-            listeners.push(listen(address)?);
-        }
+        };
+        let listeners = vec![first, listen(address)?];
         let port = |nth: usize| listeners[nth].local_addr().map(|address| address.port());
-        let admission = replaces.then(|| port(2)).transpose()?;
-        Ok((JobPorts { join: port(0)?, store: port(1)?, admission }, listeners))
+        Ok((JobPorts { join: port(0)?, store: port(1)? }, listeners))
     }
 }
 
@@ -79,12 +59,8 @@ pub(super) struct JobEnvironment {
 
 impl JobEnvironment {
     /// The environment of a job whose ranks are all on this host.
-    pub(super) fn new(
-        world: usize,
-        port: Option<u16>,
-        replaces: bool,
-    ) -> anyhow::Result<JobEnvironment> {
-        let (ports, _) = JobPorts::choose(ADDRESS.into(), port, replaces)?;
+    pub(super) fn new(world: usize, port: Option<u16>) -> anyhow::Result<JobEnvironment> {
+        let (ports, _) = JobPorts::choose(ADDRESS.into(), port)?;
         let key = new_key()?;
         Self::of_host((world, 0, world), ADDRESS.to_string(), ports, (random_name()?, &key))
     }
@@ -105,24 +81,15 @@ impl JobEnvironment {
         Ok(JobEnvironment { world, first, local_world, address, ports, name, key })
     }
 
-    pub(super) fn set_variables(&self, command: &mut Command, rank: usize, is_newcomer: bool) {
+    pub(super) fn set_variables(&self, command: &mut Command, rank: usize) {
         command
             // A key that this process inherited would contradict the key of the descriptor.
             .env_remove("MAYPOLE_JOB_KEY")
             .env_remove("MAYPOLE_JOB_KEY_FILE")
-            // A launcher may be started by a process that came in the place of a rank.
-            .env_remove("MAYPOLE_ADMISSION_PORT")
-            .env_remove("MAYPOLE_NEWCOMER")
             .env("MAYPOLE_JOB_KEY_FD", self.key.as_raw_fd().to_string())
             .env("MAYPOLE_JOB", &self.name)
             .env("MAYPOLE_PORT", self.ports.join.to_string())
             .env("MASTER_PORT", self.ports.store.to_string());
-        if let Some(port) = self.ports.admission {
-            command.env("MAYPOLE_ADMISSION_PORT", port.to_string());
-        }
-        if is_newcomer {
-            command.env("MAYPOLE_NEWCOMER", "1");
-        }
         for (names, number) in [
             (["MAYPOLE_RANK", "RANK"], rank),
             (["MAYPOLE_LOCAL_RANK", "LOCAL_RANK"], rank - self.first),

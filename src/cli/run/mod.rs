@@ -20,7 +20,6 @@ mod lines;
 mod orphans;
 mod outcome;
 mod ranks;
-mod replacements;
 mod signals;
 mod started;
 mod stopping;
@@ -43,7 +42,6 @@ use hosts::part::{self, PartArgs};
 use hosts::{HostArgs, HostOptions};
 use outcome::JobOutcome;
 use ranks::{LaunchEvent, Patience, RankProcesses, StartError, StartOptions, StartedRanks};
-use replacements::Replacements;
 use supervise::Supervisor;
 
 /// Start N ranks of a program, on this host or on several.
@@ -65,14 +63,10 @@ use supervise::Supervisor;
 /// stopped too, also those in a session of their own (`setsid`). If the launcher itself is killed by
 /// SIGKILL, the kernel kills the ranks, but not the processes that they have started.
 ///
-/// With --replace, the other ranks go on when one has failed, and a process is started in its place.
-/// That process finds MAYPOLE_NEWCOMER=1 and MAYPOLE_ADMISSION_PORT in its environment, and the
-/// program has to admit it (`Communicator::shrink` and `admit`). If a rank fails before all have
-/// joined, it is started again as that rank, and the others wait for it. A newcomer that gives up
-/// after MAYPOLE_TIMEOUT is replaced as well; this uses up none of the N replacements. The job
-/// succeeds if all ranks that are left end with code 0; else the exit code is that of the first that
-/// does not. Ranks that were lost before do not change it; the last line names them. When all ranks
-/// have ended, newcomers that were not admitted get SIGTERM after the grace period.
+/// With --enable-recovery, the other ranks go on when one has failed, as after
+/// `Communicator::shrink`. The job succeeds if all ranks that are left end with code 0; else the
+/// exit code is that of the first that does not. Ranks that were lost before do not change it; the
+/// last line names them.
 ///
 /// With --failure-grace, the others get SIGTERM only after that time, in which they can save what they
 /// have done, and end by themselves.
@@ -195,10 +189,9 @@ struct LaunchOptions {
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     failure_grace: Duration,
 
-    /// When a rank has failed, let the others go on, and start a process in its place, at most N
-    /// times; after that the others go on alone.
-    #[arg(long, value_name = "N", conflicts_with_all = ["restarts", "failure_grace"])]
-    replace: Option<u32>,
+    /// When a rank has failed, let the others go on.
+    #[arg(long, conflicts_with_all = ["restarts", "failure_grace"])]
+    enable_recovery: bool,
 
     /// Start all ranks again when one has failed, at most N times.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -325,7 +318,7 @@ impl Job<'_> {
     ) -> anyhow::Result<(HangReports, RankProcesses)> {
         let (options, sender) = (self.options, &self.sender);
         let (first, count) = (here.start, here.len());
-        let reports = HangReports::start(self.world, here, sender.clone())?;
+        let reports = HangReports::start(self.world, here)?;
         let start = StartOptions { first, count, reads_input, bind: options.bind, descriptors };
         let ranks = RankProcesses::new(sender.clone(), start, reports.inquiry());
         Ok((reports, ranks))
@@ -338,33 +331,31 @@ impl Job<'_> {
         descriptors: Option<u64>,
     ) -> anyhow::Result<JobOutcome> {
         let Self { world, options, .. } = *self;
-        let environment = JobEnvironment::new(world, options.port, options.replace.is_some())?;
+        let environment = JobEnvironment::new(world, options.port)?;
         let (reports, mut ranks) = self.ready(0..world, descriptors, true)?;
-        let start = |ranks: &mut RankProcesses, rank, is_newcomer| {
+        let start = |ranks: &mut RankProcesses, rank| {
             let mut command = command(rank);
-            environment.set_variables(&mut command, rank, is_newcomer);
+            environment.set_variables(&mut command, rank);
             reports.set_variable(&mut command);
             let tag = options.output.is_tagged(rank).then(|| format!("[rank {rank}] "));
             ranks.start(command, rank, tag)
         };
-        let mut outcome = self.supervise(&mut ranks, reports.are_heard(), start)?;
+        let mut outcome = self.supervise(&mut ranks, start)?;
         outcome.end(ranks.stop_remaining(&self.events, options.grace));
         Ok(outcome)
     }
 
-    /// Starts all ranks by `start`, and waits for the end of all of them. `hears`: reports say which have joined.
+    /// Starts all ranks by `start`, and waits for the end of all of them.
     fn supervise<R: StartedRanks>(
         &self,
         ranks: &mut R,
-        hears: bool,
-        mut start: impl FnMut(&mut R, usize, bool) -> anyhow::Result<()>,
+        start: impl FnMut(&mut R, usize) -> anyhow::Result<()>,
     ) -> anyhow::Result<JobOutcome> {
-        let LaunchOptions { grace, failure_grace, .. } = *self.options;
-        let patience = Patience { grace, failure_grace, admission: environment::timeout() };
-        let places = Replacements::new(self.options.replace, hears);
-        let mut supervisor = Supervisor::new(self.world, &self.events, patience, places);
-        supervisor.start_all(ranks, |ranks, rank| start(ranks, rank, false))?;
-        Ok(supervisor.until_all_ended(ranks, start))
+        let LaunchOptions { grace, failure_grace, enable_recovery, .. } = *self.options;
+        let patience = Patience { grace, failure_grace, enable_recovery };
+        let mut supervisor = Supervisor::new(self.world, &self.events, patience);
+        supervisor.start_all(ranks, start)?;
+        Ok(supervisor.until_all_ended(ranks))
     }
 }
 

@@ -29,8 +29,6 @@ pub(super) enum LaunchEvent {
     Ended(usize, ProcessEnd),
     /// The connection to the host of a process was lost: the index of the process.
     Lost(usize),
-    /// A process of this group has joined other ranks.
-    Joined(u32),
     /// The launcher received this signal.
     Signal(i32),
     /// A child of the launcher ended: a rank, or a process that a rank had started.
@@ -46,8 +44,8 @@ pub(super) struct Patience {
     pub(super) grace: Duration,
     /// Time from the failure of a rank to SIGTERM for the others.
     pub(super) failure_grace: Duration,
-    /// How long a process waits for the others to admit it.
-    pub(super) admission: Duration,
+    /// The others are left alone.
+    pub(super) enable_recovery: bool,
 }
 
 /// The time `wait` from now, at most a year.
@@ -57,15 +55,13 @@ pub(super) fn deadline_after(wait: Duration) -> Instant {
 }
 
 /// Orders events that arrived together. A failure of the launcher's output comes first: it closes
-/// the pipes of ranks, which then die. That a process has joined is next: it is a rank from then on. A
-/// death by signal or with the host follows: it is the cause of errors on other ranks, which lost their
+/// the pipes of ranks, which then die. A death by signal or with the host follows: it is the cause of errors on other ranks, which lost their
 /// peer, and never their consequence.
 pub(super) fn in_causal_order(mut together: Vec<LaunchEvent>) -> Vec<LaunchEvent> {
     together.sort_by_key(|event| match event {
         LaunchEvent::OutputFailed(_) => 0,
-        LaunchEvent::Joined(_) => 1,
-        LaunchEvent::Ended(_, ProcessEnd::Killed(_)) | LaunchEvent::Lost(_) => 2,
-        _ => 3,
+        LaunchEvent::Ended(_, ProcessEnd::Killed(_)) | LaunchEvent::Lost(_) => 1,
+        _ => 2,
     });
     together
 }
@@ -112,10 +108,7 @@ impl RestOfJob {
         match event {
             LaunchEvent::OutputFailed(error) => drop(self.output.get_or_insert(error)),
             LaunchEvent::Signal(signal) => self.asked_to_end |= ENDING.contains(&signal),
-            LaunchEvent::Ended(..)
-            | LaunchEvent::Lost(_)
-            | LaunchEvent::Joined(_)
-            | LaunchEvent::ChildEnded => {}
+            LaunchEvent::Ended(..) | LaunchEvent::Lost(_) | LaunchEvent::ChildEnded => {}
         }
     }
 }
@@ -123,9 +116,6 @@ impl RestOfJob {
 /// The processes that were started, on this host or on others. The place of a process is its index in
 /// the order of starts.
 pub(super) trait StartedRanks {
-    /// The group of the process that was started last.
-    fn last_group(&self) -> Option<u32>;
-
     /// The host of the process at `place`, if it is another one.
     fn host(&self, place: usize) -> Option<Arc<str>>;
 
@@ -345,10 +335,6 @@ impl RankProcesses {
 }
 
 impl StartedRanks for RankProcesses {
-    fn last_group(&self) -> Option<u32> {
-        self.children.last().map(Child::id)
-    }
-
     fn host(&self, _: usize) -> Option<Arc<str>> {
         None
     }

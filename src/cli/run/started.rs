@@ -1,30 +1,10 @@
 //! The processes that were started, and how ranks are named.
 
-use super::outcome::RankFailure;
-use super::ranks::StartedRanks;
-use std::time::Instant;
-
 /// A process that was started.
 #[derive(Debug)]
 pub(super) struct StartedProcess {
     pub(super) rank: usize,
-    /// The process group that it leads.
-    pub(super) group: Option<u32>,
     pub(super) is_running: bool,
-    pub(super) since: Instant,
-    /// It came in the place of another one, and has not joined the others.
-    pub(super) is_outside: bool,
-    /// How it failed while it was outside, and no longer needed.
-    pub(super) uncounted: Option<RankFailure>,
-}
-
-impl StartedProcess {
-    /// The process that was started last.
-    pub(super) fn last_of(ranks: &impl StartedRanks, rank: usize, is_outside: bool) -> Self {
-        let group = ranks.last_group();
-        let since = Instant::now();
-        Self { rank, group, is_running: true, since, is_outside, uncounted: None }
-    }
 }
 
 /// Ranks in ascending order, with three or more in a row as a range: `rank 3`, `ranks 0-2 5 7 8`; `ranks none`

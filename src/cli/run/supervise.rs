@@ -2,7 +2,7 @@
 //! and kills those that remain.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::process::{self, ProcessEnd};
 use crossbeam_channel::Receiver;
@@ -14,7 +14,6 @@ use super::outcome::{JobOutcome, RankFailure};
 use super::ranks::{
     KILL_TIMEOUT, LaunchEvent, Patience, StartedRanks, deadline_after, in_causal_order,
 };
-use super::replacements::Replacements;
 use super::signals::{self, ENDING};
 use super::started::{StartedProcess, are, not_started, running_names};
 use super::stopping::Stopping;
@@ -30,10 +29,6 @@ pub(super) struct Supervisor<'a> {
     patience: Patience,
     /// The processes that were started.
     started: Vec<StartedProcess>,
-    /// The places of ranks that have failed.
-    places: Replacements,
-    /// When processes that no rank can admit any more are stopped.
-    alone_until: Option<Instant>,
     /// Whether a rank has ended with code 0.
     succeeded: bool,
     stopping: Stopping,
@@ -41,19 +36,12 @@ pub(super) struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    pub(super) fn new(
-        world: usize,
-        events: &'a Receiver<LaunchEvent>,
-        patience: Patience,
-        places: Replacements,
-    ) -> Self {
+    pub(super) fn new(world: usize, events: &'a Receiver<LaunchEvent>, patience: Patience) -> Self {
         Self {
             events,
             world,
             patience,
             started: Vec::new(),
-            places,
-            alone_until: None,
             succeeded: false,
             stopping: Stopping::No,
             outcome: JobOutcome::default(),
@@ -77,24 +65,14 @@ impl<'a> Supervisor<'a> {
                 break;
             }
             start(ranks, rank)?;
-            self.started.push(StartedProcess::last_of(ranks, rank, false));
+            self.started.push(StartedProcess { rank, is_running: true });
         }
         Ok(())
     }
 
-    /// Waits until all ranks have ended, and starts replacements by `start`, if requested: as
-    /// newcomers, or as the ranks that they replace. Gives up on ranks that do not end after
-    /// SIGKILL.
-    pub(super) fn until_all_ended<R: StartedRanks>(
-        mut self,
-        ranks: &mut R,
-        mut start: impl FnMut(&mut R, usize, bool) -> anyhow::Result<()>,
-    ) -> JobOutcome {
-        loop {
-            self.replace(ranks, &mut start);
-            if self.running_places().next().is_none() && !self.places.are_due() {
-                break;
-            }
+    /// Waits until all ranks have ended. Gives up on ranks that do not end after SIGKILL.
+    pub(super) fn until_all_ended(mut self, ranks: &impl StartedRanks) -> JobOutcome {
+        while self.running_places().next().is_some() {
             match (self.next(), self.stopping) {
                 (Some(event), _) => {
                     let events = std::iter::once(event).chain(self.events.try_iter());
@@ -106,8 +84,7 @@ impl<'a> Supervisor<'a> {
                     self.outcome.left_behind = true;
                     break;
                 }
-                (None, Stopping::No) if self.places.are_due() => {}
-                (None, Stopping::No) => self.stop_outsiders(ranks),
+                (None, Stopping::No) => {}
                 (None, Stopping::Blamed(_)) => self.end_others(ranks),
                 (None, Stopping::Failed(_)) => {
                     self.request_end(ranks, SIGTERM);
@@ -132,79 +109,13 @@ impl<'a> Supervisor<'a> {
         self.outcome
     }
 
-    /// Starts a process in the place of each rank that has failed, if that is due, and the job is not
-    /// at its end.
-    fn replace<R: StartedRanks>(
-        &mut self,
-        ranks: &mut R,
-        start: &mut impl FnMut(&mut R, usize, bool) -> anyhow::Result<()>,
-    ) {
-        if self.succeeded || !matches!(self.stopping, Stopping::No) {
-            for lost in self.places.give_up() {
-                say(&format!(
-                    "{}; the job is at its end, and no process takes its place",
-                    lost.how
-                ));
-            }
-        }
-        while let Some((lost, which)) = self.places.take() {
-            let is_newcomer = self.places.are_newcomers();
-            say(&format!("{}; starting a process in its place, {which}", lost.how));
-            let rank = lost.rank;
-            match start(ranks, rank, is_newcomer) {
-                Ok(()) => self.started.push(StartedProcess::last_of(ranks, rank, is_newcomer)),
-                Err(why) => say(&format!("no process takes the place of rank {rank}: {why:#}")),
-            }
-        }
-    }
-
-    /// When the last of the ranks has ended: ends processes that wait to be admitted by them.
-    fn stop_outsiders(&mut self, ranks: &impl StartedRanks) {
-        let names = running_names(&self.started);
-        self.request_end(ranks, SIGTERM);
-        say(&format!("{names} came in the place of others, which have ended; stopping"));
-    }
-
-    /// Only processes run that no rank has admitted: no rank can admit them.
-    fn waits_for_outsiders(&self) -> bool {
-        !self.has_insider() && !self.places.are_due()
-    }
-
-    /// True if a rank runs that could admit a process, or one that is a rank from the start.
-    fn has_insider(&self) -> bool {
-        self.started.iter().any(|process| process.is_running && !process.is_outside)
-    }
-
-    /// A process of `group` is a rank like the others from now on.
-    fn joined(&mut self, group: u32) {
-        self.places.joined();
-        let process = self.started.iter_mut().find(|process| process.group == Some(group));
-        let Some(process) = process else { return };
-        process.is_outside = false;
-        // Its end may have been reported before.
-        if let Some(failure) = process.uncounted.take() {
-            self.outcome.failure.get_or_insert(failure);
-        }
-    }
-
     fn handle_all(&mut self, ranks: &impl StartedRanks, together: Vec<LaunchEvent>) {
         in_causal_order(together).into_iter().for_each(|event| self.handle(ranks, event));
     }
 
     /// The next event, or `None` when the deadline of the current stage passes.
     fn next(&mut self) -> Option<LaunchEvent> {
-        let until = match (self.places.due(), self.waits_for_outsiders()) {
-            (Some(due), _) => Some(due),
-            (None, true) => {
-                let grace = self.patience.grace;
-                Some(*self.alone_until.get_or_insert_with(|| deadline_after(grace)))
-            }
-            (None, false) => {
-                self.alone_until = None;
-                None
-            }
-        };
-        match self.stopping.until().or(until) {
+        match self.stopping.until() {
             Some(until) => self.events.recv_deadline(until).ok(),
             None => Some(self.events.recv().expect("the ranks hold a sender")),
         }
@@ -214,7 +125,6 @@ impl<'a> Supervisor<'a> {
         match event {
             LaunchEvent::Ended(place, end) => self.process_ended(ranks, place, Some(end)),
             LaunchEvent::Lost(place) => self.process_ended(ranks, place, None),
-            LaunchEvent::Joined(group) => self.joined(group),
             LaunchEvent::ChildEnded => ranks.collect_orphans(),
             LaunchEvent::OutputFailed(error) => self.output_failed(ranks, error),
             LaunchEvent::Signal(signal) if ENDING.contains(&signal) => {
@@ -230,7 +140,7 @@ impl<'a> Supervisor<'a> {
         process.is_running = false;
         let rank = process.rank;
         if end == Some(ProcessEnd::Exited(0)) {
-            self.forget_replaced();
+            self.forget_losses();
             self.succeeded = true;
             if self.outcome.blamed == Some(rank) && matches!(self.stopping, Stopping::Blamed(_)) {
                 self.end_others(ranks);
@@ -245,19 +155,13 @@ impl<'a> Supervisor<'a> {
             let closed = io::ErrorKind::BrokenPipe.into();
             return self.output_failed(ranks, OutputError::new("standard output", closed));
         }
-        if self.succeeded && self.started[place].is_outside {
-            let how = failure.description();
-            say(&format!("rank {rank} {how}; the others have ended without it"));
-            self.started[place].uncounted = Some(failure);
-            return;
-        }
-        if self.places.are_made() {
-            self.go_on_without(&failure, place);
+        if self.patience.enable_recovery {
+            self.go_on_without(&failure);
         }
         self.outcome.losses.push(failure.clone());
         self.outcome.failure.get_or_insert(failure);
         match ranks.first_failure().filter(|first| first.rank != rank) {
-            _ if self.places.are_made() => {}
+            _ if self.patience.enable_recovery => {}
             None => self.end_others(ranks),
             Some(first) => self.blame(ranks, first),
         }
@@ -297,32 +201,21 @@ impl<'a> Supervisor<'a> {
     /// Drops the failures before the job's end, if the others were to continue: they have done so.
     /// The end begins when the first rank ends with code 0, or by a signal. Failures after that
     /// count, because no rank continues without those ranks.
-    fn forget_replaced(&mut self) {
-        if self.places.are_made() && !self.succeeded {
+    fn forget_losses(&mut self) {
+        if self.patience.enable_recovery && !self.succeeded {
             self.outcome.failure = None;
         }
     }
 
-    /// Leaves the other ranks alone. A process is to take the place of the one that failed, if not as
-    /// many did already as may, and a rank is left that can admit it.
-    fn go_on_without(&mut self, failure: &RankFailure, place: usize) {
-        let rank = failure.rank;
-        let how = format!("rank {rank} {}", failure.description());
+    /// Leaves the other ranks alone.
+    fn go_on_without(&self, failure: &RankFailure) {
+        let how = format!("rank {} {}", failure.rank, failure.description());
         if self.succeeded {
-            return say(&format!("{how} after a rank had ended with code 0"));
-        }
-        if self.running_places().next().is_none() && !self.places.are_due() {
-            return say(&how);
-        }
-        if self.places.are_newcomers() && !self.has_insider() {
-            return say(&format!("{how}; no rank is left that could admit a process in its place"));
-        }
-        let process = &self.started[place];
-        // A process that waits for the others that long and no longer has done nothing wrong.
-        let gave_up = process.is_outside && process.since.elapsed() >= self.patience.admission;
-        let why = if gave_up { " and was not admitted in time" } else { "" };
-        if !self.places.ask(rank, format!("{how}{why}"), gave_up) {
-            say(&format!("{how}; no process takes its place any more"));
+            say(&format!("{how} after a rank had ended with code 0"));
+        } else if self.running_places().next().is_none() {
+            say(&how);
+        } else {
+            say(&format!("{how}; the others go on"));
         }
     }
 
@@ -361,7 +254,7 @@ impl<'a> Supervisor<'a> {
         self.outcome.asked_to_end = true;
         if self.stopping.asks_nobody() {
             self.outcome.signal = Some(signal);
-            self.forget_replaced();
+            self.forget_losses();
             self.request_end(ranks, signal);
             say(&format!(
                 "{name} passed on to {}{}; send it again to kill at once",

@@ -65,19 +65,21 @@ fn world_of(status: &RankStatus) -> &maypole::comm::status::GroupStatus {
 fn a_rank_tells_whom_it_awaits_in_which_operation() {
     for hosts in [[0, 0, 0], [0, 1, 2]] {
         let mut comms = Local::new(3).hosts(&hosts).timeout(LIMIT).build();
-        let handle = comms[0].status_handle();
         std::thread::scope(|threads| {
             let mut late = comms.remove(1);
-            for mut comm in comms {
-                threads.spawn(move || {
-                    comm.barrier().unwrap();
-                    comm.reduce(&mut [1u8; 100], ReduceOp::Sum, 0).unwrap();
-                });
-            }
-            late.barrier().unwrap();
+            let mut last = comms.remove(1);
+            threads.spawn(move || {
+                last.barrier().unwrap();
+                last.reduce(&mut [1u8; 100], ReduceOp::Sum, 0).unwrap();
+            });
+            let barrier = threads.spawn(move || late.barrier().map(|()| late));
+            let mut comm = comms.remove(0);
+            comm.barrier().unwrap();
+            let mut late = barrier.join().unwrap().unwrap();
+            let request = comm.start_reduce(vec![1u8; 100], ReduceOp::Sum, 0);
             let start = Instant::now();
             let pending = loop {
-                let status = handle.status().unwrap();
+                let status = comm.status();
                 let pending = world_of(&status).pending.clone();
                 match pending.filter(|it| it.sequence == 1 && it.waiting_seconds.is_some()) {
                     Some(pending) => break pending,
@@ -88,8 +90,8 @@ fn a_rank_tells_whom_it_awaits_in_which_operation() {
             assert_eq!((pending.bytes, pending.bytes_done), (100, 0));
             assert!(matches!(pending.awaits, Some(1 | 2)), "{pending}");
             late.reduce(&mut [1u8; 100], ReduceOp::Sum, 0).unwrap();
+            request.wait().unwrap();
         });
-        assert!(handle.status().is_none(), "the communicators are gone");
     }
 }
 

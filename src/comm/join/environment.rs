@@ -95,19 +95,6 @@ impl Environment {
         Ok(published_address(host_name(), self.interface.as_ref())?)
     }
 
-    /// The configuration by which this process joins a running world, or admits processes. `None`
-    /// without an admission port.
-    ///
-    /// # Errors
-    /// As of [`configuration`](Self::configuration).
-    pub(super) fn admission(&self, mut launch: Launch) -> Result<Option<JoinConfig>> {
-        let Some(port) = launch.admission_port else { return Ok(None) };
-        // The process manager has the address of the first rank 0.
-        launch.pmi = None;
-        let config = self.configuration(launch)?;
-        Ok(Some(JoinConfig { ports: vec![port], ..config }))
-    }
-
     /// `config` with these settings, which leave rank, world, address, ports, job, key and timeouts
     /// as they are.
     pub(super) fn complete(&self, config: JoinConfig) -> JoinConfig {

@@ -13,8 +13,7 @@ fn reports_of_joining() {
     let report = |costs| JoinReport {
         cores: UsableCores::of_this_thread().to_bytes(),
         costs,
-        transport: Some(Transport::Auto),
-        trace: None,
+        transport: Transport::Auto,
         unshared: None,
     };
     let costs = Some(CostTable::BUILT_IN.to_string());

@@ -1,7 +1,6 @@
 //! Making communicators, of processes that join a world or of threads of one process, and leaving
 //! them.
 
-mod admission;
 pub(crate) mod close;
 mod environment;
 pub(crate) mod local;
@@ -23,7 +22,6 @@ use crate::world::bootstrap::interface::InterfaceChoice;
 use crate::world::bootstrap::{JoinConfig, JoinStop, join_with};
 use crate::world::launch;
 use crate::world::service::Service;
-pub use admission::Admissions;
 use environment::Environment;
 use maypole_transports::interfaces::addresses;
 use maypole_transports::shm::Segment;
@@ -44,9 +42,6 @@ impl Communicator {
     ///
     /// Rank 0 warns on standard error of `MAYPOLE_...` variables that do not exist. They are
     /// ignored.
-    ///
-    /// A process that was started to replace a rank (`maypole run --replace`) joins the running
-    /// world, as by [`enter`](Self::enter).
     ///
     /// # Errors
     /// [`Error::Join`] if the environment contradicts itself, if this process has joined already,
@@ -76,12 +71,7 @@ impl Communicator {
         // Before this rank joins: an invalid setting is an error of this rank alone, and must not
         // look like a death to the others.
         let environment = Environment::read()?;
-        let comm = if launch.is_newcomer {
-            let config = environment.admission(launch)?.ok_or_else(no_admission_port)?;
-            Self::enter_in(&environment, config, &stop)?
-        } else {
-            Self::join_in(&environment, environment.configuration(launch)?, &stop)?
-        };
+        let comm = Self::join_in(&environment, environment.configuration(launch)?, &stop)?;
         once.joined();
         Ok(comm)
     }
@@ -117,7 +107,7 @@ impl Communicator {
         let links = offering.agree()?;
         let control = Arc::new(control.over(links.clone()));
         let limits = (config.timeout, config.encrypt);
-        let mut comm = world.communicator(rank, control, limits, links, None);
+        let mut comm = world.communicator(rank, control, limits, links);
         comm.finish_joining(environment)?;
         if let Some(file) = &environment.trace {
             comm.trace(file)?;
@@ -212,7 +202,7 @@ fn meet(
     };
     let mine = JoinReport {
         costs: (config.rank == 0).then(costs),
-        transport: Some(environment.transport),
+        transport: environment.transport,
         ..JoinReport::of_this_process()
     };
     let (service, agreed) = join_with(config, &wire::encode(&mine), stop)?;
@@ -222,12 +212,6 @@ fn meet(
         let _ = std::io::stderr().write_all(format!("maypole: {said}\n").as_bytes());
     }
     Ok((service, world))
-}
-
-fn no_admission_port() -> Error {
-    let text = "MAYPOLE_NEWCOMER is 1, but MAYPOLE_ADMISSION_PORT does not say where the ranks \
-                are: set it to the port of their `maypole run --replace`";
-    Error::wrong_setting(text)
 }
 
 /// Why this process cannot share memory with others; `None` if it can.

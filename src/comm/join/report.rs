@@ -1,5 +1,5 @@
-//! Reports: each rank sends one to all others when it joins or admits newcomers. Every rank derives
-//! the same world from the same reports.
+//! Reports: each rank sends one to all others when it joins. Every rank derives the same world from the
+//! same reports.
 
 use super::sites;
 use crate::comm::Communicator;
@@ -12,7 +12,7 @@ use crate::topology::StreamLinks;
 use crate::tuner::CostTable;
 use crate::wire;
 use crate::world::Peer;
-use crate::world::service::GrownWorld;
+use crate::world::service::AgreedWorld;
 use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
 use serde::{Deserialize, Serialize};
@@ -23,13 +23,10 @@ use std::time::Duration;
 pub(crate) struct JoinReport {
     /// The bytes of its [`UsableCores`].
     pub(crate) cores: Vec<u8>,
-    /// The text of the table of costs, by which all ranks choose algorithms. While ranks join, that of rank 0
-    /// alone; later, of every rank that runs.
+    /// The text of the table of costs, by which all ranks choose algorithms: that of rank 0 alone.
     pub(crate) costs: Option<String>,
-    /// `None` for a newcomer.
-    pub(crate) transport: Option<Transport>,
-    /// The trace of the previous world's calls, if they are recorded.
-    pub(crate) trace: Option<String>,
+    /// That of rank 0 is used.
+    pub(crate) transport: Transport,
     /// Why the rank cannot share memory with others, if it cannot.
     pub(crate) unshared: Option<String>,
 }
@@ -66,39 +63,30 @@ pub(crate) struct JoinedWorld {
     boards: Boards,
     reports: Vec<JoinReport>,
     costs: CostTable,
-    /// The trace of the previous world's calls, if they were recorded.
-    trace: Option<String>,
-    /// The ranks that were alive at its trial.
-    kept: Vec<usize>,
 }
 
 impl JoinedWorld {
     /// # Errors
     /// The error in a report, or the reason why the transport cannot serve the ranks, in words.
-    pub(crate) fn of(grown: &GrownWorld) -> Result<Self, String> {
-        let (peers, kept) = (&grown.agreed.peers, grown.kept.clone());
+    pub(crate) fn of(world: &AgreedWorld) -> Result<Self, String> {
+        let peers = &world.peers;
         let read = |(rank, it): (usize, &Peer)| JoinReport::from_bytes(rank, &it.report);
         let reports = peers.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
         let hosts: Vec<&str> = peers.iter().map(|it| &*it.host).collect();
         let machines: Vec<&str> = peers.iter().map(|it| it.machine()).collect();
         let (hosts, machines) = (Hosts::new(&hosts), Hosts::new(&machines));
-        let transport = reports.iter().find_map(|report| report.transport);
-        let transport = transport.ok_or("no rank tells the transport")?;
-        let costs = reports.iter().map(|report| report.costs.as_deref()).enumerate();
-        let costs = costs.filter_map(|(rank, costs)| Some((rank, costs?))).next();
-        let (teller, costs) = costs.ok_or("no rank tells costs")?;
-        let costs = costs.parse::<CostTable>();
-        let mut costs = costs.map_err(|error| refused(teller, error))?;
+        let transport = reports[0].transport;
+        let costs = reports[0].costs.as_deref().unwrap_or_default().parse::<CostTable>();
+        let mut costs = costs.map_err(|error| refused(0, error))?;
         let (measured, mut sites) = sites::found(&hosts, peers);
         match costs.network.is_near() {
             true => costs.network = measured,
             false => sites.clear(),
         }
-        let trace = reports.iter().find_map(|report| report.trace.clone());
         costs.network = costs.network.on_machines(hosts.count(), machines.count());
         let unshared: Vec<_> = reports.iter().map(|report| report.unshared.as_deref()).collect();
         let boards = transport.boards(&hosts, &unshared)?.at_sites(&sites);
-        Ok(Self { hosts, machines, transport, boards, reports, costs, trace, kept })
+        Ok(Self { hosts, machines, transport, boards, reports, costs })
     }
 
     /// In words, that ranks of a host use TCP because one of them cannot share memory; `None` if no rank
@@ -111,8 +99,6 @@ impl JoinedWorld {
         })
     }
 
-    /// The conditions of `rank`, one of those that were kept. They do not depend on the set of kept
-    /// ranks, because a rank that shrinks this world keeps them.
     fn conditions(
         &self,
         rank: usize,
@@ -120,7 +106,7 @@ impl JoinedWorld {
         links: StreamLinks,
     ) -> RunConditions {
         let loads = MachineLoad::of_all(&self.machines, &self.reports);
-        let MachineLoad { ranks, cores } = loads[self.machines.of(self.kept[rank])];
+        let MachineLoad { ranks, cores } = loads[self.machines.of(rank)];
         RunConditions {
             waiting: Waiting::new(ranks, cores, timeout),
             crowding: loads.iter().map(|load| load.crowding()).max().unwrap_or(1),
@@ -131,25 +117,17 @@ impl JoinedWorld {
         }
     }
 
-    /// The communicator of `rank` in this world: of a rank that has joined or, with its engine of
-    /// the world `before`, of one that has admitted newcomers.
+    /// The communicator of `rank` in this world.
     pub(super) fn communicator(
         &self,
         rank: usize,
         control: Arc<dyn Control>,
         limits: (Duration, bool),
         links: StreamLinks,
-        before: Option<&Engine>,
     ) -> Communicator {
         let conditions = self.conditions(rank, limits, links);
-        let boards = self.boards.subset(&self.kept);
-        let engine = match before {
-            Some(engine) => engine.grown(rank, boards, control, conditions),
-            None => Engine::new(rank, boards, control, conditions),
-        };
-        let mut comm = Communicator::new(engine, self.hosts.subset(&self.kept));
-        comm.go_on_tracing(self.trace.as_deref());
-        comm
+        let engine = Engine::new(rank, self.boards.clone(), control, conditions);
+        Communicator::new(engine, self.hosts.clone())
     }
 }
 
@@ -182,26 +160,24 @@ impl MachineLoad {
 mod tests {
     use super::*;
     use crate::topology::transport::RefusalReason;
-    use crate::world::service::AgreedWorld;
     use proptest::prelude::*;
 
-    fn report(costs: Option<CostTable>, transport: Option<Transport>) -> JoinReport {
+    fn report(costs: Option<CostTable>, transport: Transport) -> JoinReport {
         let cores = UsableCores::of_this_thread().to_bytes();
         let costs = costs.map(|costs| costs.to_string());
-        let trace = transport.map(|_| "a.json".to_owned());
-        JoinReport { cores, costs, transport, trace, unshared: None }
+        JoinReport { cores, costs, transport, unshared: None }
     }
 
     #[test]
     fn reports_are_read_back() {
-        let known = report(Some(CostTable::BUILT_IN), Some(Transport::Ib));
-        for report in [report(None, None), known] {
+        let known = report(Some(CostTable::BUILT_IN), Transport::Ib);
+        for report in [report(None, Transport::Auto), known] {
             assert_eq!(JoinReport::from_bytes(1, &wire::encode(&report)), Ok(report));
         }
     }
 
     /// A world of processes on these hosts, with these reports.
-    fn world(of: Vec<(&str, Vec<u8>)>) -> GrownWorld {
+    fn world(of: Vec<(&str, Vec<u8>)>) -> AgreedWorld {
         let mut agreed = AgreedWorld::alone(&[]);
         let peer = |(host, report): (&str, Vec<u8>)| {
             let mut peer = agreed.peers[0].clone();
@@ -209,28 +185,27 @@ mod tests {
             Peer { report, ..peer }
         };
         agreed.peers = of.into_iter().map(peer).collect();
-        GrownWorld::of(agreed)
+        agreed
     }
 
     #[test]
-    fn a_world_takes_transport_and_costs_from_a_rank_that_ran() {
-        let newcomer = wire::encode(&report(None, None));
-        let old = wire::encode(&report(Some(CostTable::BUILT_IN), Some(Transport::Tcp)));
-        let grown = |reports: &[&Vec<u8>]| {
-            world(reports.iter().map(|report| ("a", (*report).clone())).collect())
+    fn a_world_takes_transport_and_costs_from_rank_0() {
+        let other = wire::encode(&report(None, Transport::Auto));
+        let root = wire::encode(&report(Some(CostTable::BUILT_IN), Transport::Tcp));
+        let joined = |reports: &[&Vec<u8>]| {
+            JoinedWorld::of(&world(reports.iter().map(|it| ("a", (*it).clone())).collect()))
         };
-        let world = JoinedWorld::of(&grown(&[&newcomer, &old])).unwrap();
+        let world = joined(&[&root, &other]).unwrap();
         assert_eq!(world.transport, Transport::Tcp);
-        assert_eq!(world.trace, Some("a.json".to_owned()));
         assert_eq!(world.boards.numbers(), [0, 1]);
-        assert!(JoinedWorld::of(&grown(&[&newcomer])).is_err());
-        assert!(JoinedWorld::of(&grown(&[&old, &vec![7]])).is_err());
+        assert!(joined(&[&other, &root]).is_err());
+        assert!(joined(&[&root, &vec![7]]).is_err());
     }
 
     /// Two cores on each host.
     fn report_of_two_cores() -> JoinReport {
         let cores = [0, 0, 1].map(u32::to_le_bytes).concat();
-        JoinReport { cores, ..report(Some(CostTable::BUILT_IN), Some(Transport::Tcp)) }
+        JoinReport { cores, ..report(Some(CostTable::BUILT_IN), Transport::Tcp) }
     }
 
     #[test]
@@ -238,11 +213,10 @@ mod tests {
         // The first two are containers of one machine.
         let reports =
             ["a 1", "a 2", "b 1"].map(|host| (host, wire::encode(&report_of_two_cores())));
-        let grown = GrownWorld { kept: vec![1], ..world(reports.to_vec()) };
-        let world = JoinedWorld::of(&grown);
+        let world = JoinedWorld::of(&world(reports.to_vec()));
         let limit = Duration::from_secs(1);
         let links = StreamLinks::Tcp(RefusalReason::Forbidden);
-        let waiting = world.unwrap().conditions(0, (limit, false), links).waiting;
+        let waiting = world.unwrap().conditions(1, (limit, false), links).waiting;
         assert_eq!(format!("{waiting:?}"), format!("{:?}", Waiting::new(2, 2, limit)));
     }
 

@@ -167,20 +167,15 @@ fn choose(config: &JoinConfig, route: IpAddr) -> Result<InterfaceChoice, JoinErr
 
 /// The variable that names the port where ranks join.
 pub(super) const PORT: &str = "MAYPOLE_PORT";
-/// The variable that names the port where processes join ranks that run.
-pub(super) const ADMISSION_PORT: &str = "MAYPOLE_ADMISSION_PORT";
 
-/// The listener of rank 0, on the first address and port that are free. `variable` names the port.
-pub(super) fn listen_as_root(
-    config: &JoinConfig,
-    variable: &'static str,
-) -> Result<TcpListener, JoinError> {
+/// The listener of rank 0, on the first address and port that are free.
+pub(super) fn listen_as_root(config: &JoinConfig) -> Result<TcpListener, JoinError> {
     let addresses = root_addresses(config)?;
     listen_at_one_of(&addresses, &config.ports).map_err(|error| {
         let address = config.address.clone().unwrap_or_else(|| addresses[0].ip().to_string());
         match error.kind() {
             io::ErrorKind::AddrNotAvailable => JoinError::not_this_host(&address, &addresses),
-            _ => JoinError::ports_taken((0, &address), &config.ports, &error, variable),
+            _ => JoinError::ports_taken((0, &address), &config.ports, &error, PORT),
         }
     })
 }

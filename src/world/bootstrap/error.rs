@@ -140,14 +140,6 @@ impl JoinError {
         let why = why.to_string();
         Self::passing(format!("rank 0 at {address} went away while rank {rank} was joining: {why}"))
     }
-
-    pub(super) fn not_admitted(rank: usize, address: SocketAddr, why: impl ToString) -> Self {
-        Self::passing(format!(
-            "this process wanted to be rank {rank} of the ranks at {address}, and was not admitted: \
-             {}",
-            why.to_string()
-        ))
-    }
 }
 
 /// The addresses of a name in parentheses, unless the name is the address.

@@ -1,10 +1,10 @@
 //! The joining side: connect to every address where rank 0 may listen, until one of them proves
 //! that it is rank 0 of this job.
 
-use super::addresses::{ADMISSION_PORT, PORT, listen_at, resolve, settings};
+use super::addresses::{PORT, listen_at, resolve, settings};
 use super::protocol::{JoinRequest, host};
 use super::{JoinConfig, JoinError, JoinStop};
-use crate::world::service::{DialedLink, GrownWorld, SILENCE_LIMIT, Service, scope_of};
+use crate::world::service::{AgreedWorld, DialedLink, SILENCE_LIMIT, Service, scope_of};
 use maypole_transports::secure::{Binding, JobSecret, Purpose, SecureError};
 use std::io;
 use std::net::SocketAddr;
@@ -27,40 +27,39 @@ pub(super) fn join_root(
     report: &[u8],
     stop: &JoinStop,
     deadline: Instant,
-) -> Result<(Service, GrownWorld), JoinError> {
+) -> Result<(Service, AgreedWorld), JoinError> {
     let settings = settings(config, [0; 16]);
-    let purpose = Purpose::Join;
-    let (mut link, address) = find_root(config, &settings.secret, purpose, stop, deadline)?;
+    let (mut link, address) = find_root(config, &settings.secret, stop, deadline)?;
     let listener = listen_at(config, link.stream.local_addr()?)?;
     let request = JoinRequest::new(config, listener.local_addr()?, report)?;
     let lost = |why: SecureError| JoinError::lost(config.rank, address, why);
     let reply = request.ask(&mut link, stop, deadline + GRACE);
     stop.check()?;
     let reply = reply.map_err(lost)?;
-    let world = reply.accepted(config)?.filter(|world| world.peers.len() == config.world);
-    let mut world = world.ok_or_else(|| lost(SecureError::UnknownProtocol))?;
+    let mut world = reply.accepted(config)?;
+    if world.peers.len() != config.world {
+        return Err(lost(SecureError::UnknownProtocol));
+    }
     // Rank 0 may have published another address; this one works from here.
     world.peers[0].listen = address;
     // Each host numbers its interfaces by itself.
     let world = world.within(scope_of(address));
     let controls = [(0, link.into_control()?)].into();
     let service = settings.start(config.rank, &world, listener, controls)?;
-    Ok((service, GrownWorld::of(world)))
+    Ok((service, world))
 }
 
 /// Tries all addresses and ports in turn until one of them is rank 0.
-pub(super) fn find_root(
+fn find_root(
     config: &JoinConfig,
     secret: &JobSecret,
-    purpose: Purpose,
     stop: &JoinStop,
     deadline: Instant,
 ) -> Result<(DialedLink, SocketAddr), JoinError> {
     // A process that cannot join fails before it connects to rank 0.
     host(config.host.as_deref())?;
     let addresses = resolve(config)?;
-    // A newcomer has no rank yet, and may request that of rank 0.
-    let initiator = if purpose == Purpose::Admit { u32::MAX } else { config.rank as u32 };
+    let (purpose, initiator) = (Purpose::Join, config.rank as u32);
     let binding = Binding { purpose, group: [0; 2], lane: 0, initiator, responder: 0 };
     let mut time_limit = FIRST_ATTEMPT;
     let mut pause = FIRST_PAUSE;
@@ -75,7 +74,7 @@ pub(super) fn find_root(
                 match DialedLink::dial(address, SILENCE_LIMIT, (secret, &binding), until) {
                     Ok(link) => return Ok((link, address)),
                     Err(why) => {
-                        keep_most_telling(&mut best, config, purpose, (address, &addresses), why);
+                        keep_most_telling(&mut best, config, (address, &addresses), why);
                     }
                 }
             }
@@ -99,11 +98,9 @@ pub(super) fn find_root(
 fn keep_most_telling(
     best: &mut Option<(u8, JoinError)>,
     config: &JoinConfig,
-    purpose: Purpose,
     (address, dialled): (SocketAddr, &[SocketAddr]),
     why: SecureError,
 ) {
-    let variable = if purpose == Purpose::Admit { ADMISSION_PORT } else { PORT };
     let likeness = match &why {
         SecureError::WrongKey => 4,
         SecureError::OtherJob => 3,
@@ -118,7 +115,7 @@ fn keep_most_telling(
         4 => JoinError::wrong_key(config, address),
         2 | 3 => JoinError::passing(format!(
             "rank {} found something other than rank 0 of job '{}' at {address}: {why}; name \
-             another port with {variable}",
+             another port with {PORT}",
             config.rank, config.job
         )),
         _ => JoinError::nobody_listening(config, (address, dialled), &why.to_string()),

@@ -1,5 +1,5 @@
 //! How ranks join one world: rank 0 listens on one port, every other rank connects to it, and all
-//! ranks receive the world. It has the form in which survivors and newcomers agree on theirs
+//! ranks receive the world. It has the form in which survivors agree on theirs
 //! (`AgreedWorld` in `world::service`): the addresses of each rank, and its report. There is no
 //! older world as a fallback, so no rank has to be ready first.
 //!
@@ -8,7 +8,6 @@
 //! for a few seconds, and is then closed.
 
 mod addresses;
-pub(crate) mod admission;
 mod error;
 pub mod interface;
 mod joiner;
@@ -22,7 +21,7 @@ pub use error::JoinError;
 pub use stop::JoinStop;
 
 use crate::world::launch::{default_ports, split_port};
-use crate::world::service::{AgreedWorld, GrownWorld, Service};
+use crate::world::service::{AgreedWorld, Service};
 use interface::InterfaceSelector;
 use maypole_transports::ib::VerbsSettings;
 use maypole_transports::turns::LONGEST;
@@ -209,11 +208,11 @@ pub(crate) fn join_with(
     config: &JoinConfig,
     report: &[u8],
     stop: &JoinStop,
-) -> Result<(Service, GrownWorld), JoinError> {
+) -> Result<(Service, AgreedWorld), JoinError> {
     check(config)?;
     let deadline = Instant::now() + config.join_timeout.min(LONGEST);
     match (config.world, config.rank) {
-        (1, _) => Ok((Service::alone(config.timeout)?, GrownWorld::of(AgreedWorld::alone(report)))),
+        (1, _) => Ok((Service::alone(config.timeout)?, AgreedWorld::alone(report))),
         (_, 0) => root::accept_ranks(config, report, stop, deadline),
         _ => joiner::join_root(config, report, stop, deadline),
     }

@@ -27,7 +27,7 @@ const ENCRYPT: &str = "MAYPOLE_ENCRYPT";
 pub(super) struct JoinRequest {
     pub(super) world: usize,
     pub(super) equal: Vec<(String, String)>,
-    /// The process as a member of an agreement. A newcomer wishes for a rank.
+    /// The process as a member of an agreement.
     pub(super) peer: Peer,
     /// Random, and chosen once in a process: distinguishes a reconnecting rank from another process
     /// that claims the same rank.
@@ -40,8 +40,6 @@ pub(super) enum JoinReply {
     OtherVersion(String),
     Refused(JoinError),
     Welcome(AgreedWorld),
-    /// The ranks now agree on a world with the newcomer in it.
-    Invited,
 }
 
 /// The error of `rank`, whose values differ from those of rank 0: for each, its name, the value on
@@ -98,7 +96,6 @@ impl JoinRequest {
             round_trip: None,
             bandwidth: None,
             report: report.to_vec(),
-            wish: None,
         };
         Ok(Self { world: config.world, equal: equal(config), peer, nonce: random::bytes()? })
     }
@@ -135,14 +132,13 @@ impl JoinRequest {
 }
 
 impl JoinReply {
-    /// The world that the process of `config` has joined; `None` if it is invited to one.
+    /// The world that the process of `config` has joined.
     ///
     /// # Errors
     /// Why it may not join.
-    pub(super) fn accepted(self, config: &JoinConfig) -> Result<Option<AgreedWorld>, JoinError> {
+    pub(super) fn accepted(self, config: &JoinConfig) -> Result<AgreedWorld, JoinError> {
         match self {
-            Self::Welcome(world) => Ok(Some(world)),
-            Self::Invited => Ok(None),
+            Self::Welcome(world) => Ok(world),
             Self::Refused(why) => Err(why),
             Self::OtherVersion(version) => Err(other_version(config.rank, &version, VERSION)),
         }
@@ -218,7 +214,6 @@ mod tests {
             round_trip: None,
             bandwidth: None,
             report: Vec::new(),
-            wish: None,
         };
         let equal =
             equal.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();

@@ -14,25 +14,17 @@ use std::time::{Duration, Instant};
 
 /// The timeout of an authenticated connection for sending its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-const OTHER_HOST: &str = "the ranks share memory alone, and this process is on another host: start \
-                          it on theirs, or all with MAYPOLE_TRANSPORT=auto";
 /// The number of the first visitor in the watch.
 const FIRST: u64 = 1;
-/// The most newcomers that wait at the same time. A further connection is closed.
-const MAX_WAITING: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct Reception {
     pub(super) acceptor: Acceptor,
-    /// The purpose of connections. One for another purpose is closed.
-    purpose: Purpose,
     /// This rank's own request. Those of others must be equal to it.
     pub(super) own: JoinRequest,
     /// By number in the watch, in the order of arrival.
     pub(super) visitors: BTreeMap<u64, Visitor>,
     next: u64,
-    /// Newcomers of other hosts are refused: the ranks share memory alone.
-    pub(super) one_host: bool,
 }
 
 /// A connection that has proved the job's key.
@@ -66,13 +58,12 @@ impl Reception {
     pub(super) fn new(
         listener: TcpListener,
         secret: JobSecret,
-        purpose: Purpose,
         own: JoinRequest,
         watch: &Watch,
     ) -> Result<Self, JoinError> {
         let acceptor = Acceptor::new(listener, secret, 0, watch)?;
         let visitors = BTreeMap::new();
-        Ok(Self { acceptor, purpose, own, visitors, next: FIRST, one_host: false })
+        Ok(Self { acceptor, own, visitors, next: FIRST })
     }
 
     /// How many visitors have sent a request that was accepted.
@@ -137,8 +128,7 @@ impl Reception {
 
     fn add(&mut self, authenticated: Authenticated, watch: &Watch) -> Option<u64> {
         let Authenticated { stream, binding, channel } = authenticated;
-        let is_full = self.purpose == Purpose::Admit && self.visitors.len() >= MAX_WAITING;
-        if binding.purpose != self.purpose || is_full {
+        if binding.purpose != Purpose::Join {
             return None;
         }
         let number = self.next;
@@ -160,7 +150,6 @@ impl Reception {
             let reply = JoinReply::OtherVersion(VERSION.to_owned());
             return Err((reply, TurnedAway::Differs(other_version(rank, VERSION, &version))));
         };
-        let rank = request.peer.wish.unwrap_or(rank);
         if let Some(why) = differences(&self.own, rank, &request) {
             return Err((JoinReply::Refused(why.clone()), TurnedAway::Differs(why)));
         }
@@ -169,17 +158,12 @@ impl Reception {
     }
 
     /// Whether there is a place for the process of `request`, which agrees with this rank: as
-    /// `rank`, which exists and as which no other process has joined, or as a newcomer.
+    /// `rank`, which exists and as which no other process has joined.
     fn check_place(&self, rank: usize, request: &JoinRequest) -> Result<(), JoinError> {
-        let is_elsewhere = request.peer.host != self.own.peer.host;
         let world = self.own.world;
         let joined = self.visitors.values().filter(|visitor| visitor.rank == rank);
         let mut others = joined.filter_map(|visitor| visitor.request.as_ref());
         match rank {
-            _ if self.purpose == Purpose::Admit && self.one_host && is_elsewhere => {
-                Err(JoinError::setting(OTHER_HOST))
-            }
-            _ if self.purpose == Purpose::Admit => Ok(()),
             0 => Err(JoinError::duplicate(0, &self.own.peer)),
             _ if rank >= world => Err(JoinError::out_of_range(rank, world)),
             _ => match others.find(|joined| joined.nonce != request.nonce) {
@@ -216,8 +200,7 @@ mod tests {
         let secret = settings(&config, [0; 16]).secret;
         let own = JoinRequest::new(&config, address, &[]).unwrap();
         let watch = Watch::new().unwrap();
-        let mut reception =
-            Reception::new(listener, secret.clone(), Purpose::Join, own, &watch).unwrap();
+        let mut reception = Reception::new(listener, secret.clone(), own, &watch).unwrap();
         let (purpose, group, lane) = (Purpose::Join, [0; 2], 0);
         let binding = Binding { purpose, group, lane, initiator: 1, responder: 0 };
         let deadline = Instant::now() + Duration::from_secs(60);

@@ -1,14 +1,13 @@
 //! Rank 0's side of joining: it takes every other rank once, and then sends all of them the world.
 
-use super::addresses::{PORT, listen_as_root, reached_at, settings};
+use super::addresses::{listen_as_root, reached_at, settings};
 use super::protocol::{JoinReply, JoinRequest};
 use super::reception::{Reception, TurnedAway, Visitor};
 use super::{JoinConfig, JoinError, JoinStop};
 use crate::wire::encode;
 use crate::world::peer::Peer;
-use crate::world::service::{AgreedWorld, GrownWorld, Service, ServiceSettings, scope_of};
+use crate::world::service::{AgreedWorld, Service, ServiceSettings, scope_of};
 use maypole_transports::random;
-use maypole_transports::secure::Purpose;
 use maypole_transports::watch::Watch;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,13 +22,13 @@ pub(super) fn accept_ranks(
     report: &[u8],
     stop: &JoinStop,
     deadline: Instant,
-) -> Result<(Service, GrownWorld), JoinError> {
-    let listener = listen_as_root(config, PORT)?;
+) -> Result<(Service, AgreedWorld), JoinError> {
+    let listener = listen_as_root(config)?;
     let listens_at = listener.local_addr()?;
     let settings = settings(config, random::bytes()?);
     let own = JoinRequest::new(config, reached_at(config, &listener)?, report)?;
     let watch = Watch::new()?;
-    let reception = Reception::new(listener, settings.secret.clone(), Purpose::Join, own, &watch)?;
+    let reception = Reception::new(listener, settings.secret.clone(), own, &watch)?;
     let mut admission =
         RankAdmission { config, stop, listens_at, watch, reception, notes: Vec::new() };
     admission.run(deadline)?;
@@ -116,7 +115,7 @@ impl RankAdmission<'_> {
     }
 
     /// Sends all ranks the world, and starts the service of rank 0.
-    fn welcome(self, settings: ServiceSettings) -> Result<(Service, GrownWorld), JoinError> {
+    fn welcome(self, settings: ServiceSettings) -> Result<(Service, AgreedWorld), JoinError> {
         let Self { watch, reception, .. } = self;
         let Reception { acceptor, own, visitors, .. } = reception;
         let mut joined = BTreeMap::new();
@@ -138,7 +137,7 @@ impl RankAdmission<'_> {
         controls.values_mut().for_each(|control| control.push(&welcome));
         let entrance = (watch, acceptor);
         let service = Service::start(settings, (0, peers), entrance, controls, Some(late_answer))?;
-        Ok((service, GrownWorld::of(world)))
+        Ok((service, world))
     }
 }
 

@@ -103,10 +103,6 @@ pub struct Launch {
     pub pmi: Option<Pmi>,
     /// The timeout of joining, and of every operation that waits for other ranks.
     pub timeout: Duration,
-    /// The port at which newcomers wait to join a running world.
-    pub admission_port: Option<u16>,
-    /// True for a process that was started to replace a rank, and joins a running world.
-    pub is_newcomer: bool,
     /// The contradicting variables of another launcher, as a sentence; `None` if there are none.
     pub overruled: Option<String>,
 }
@@ -260,8 +256,6 @@ fn describe(
             key: None,
             pmi: None,
             timeout: variables::timeout(vars)?,
-            admission_port: vars.port("MAYPOLE_ADMISSION_PORT")?,
-            is_newcomer: variables::newcomer(vars)?,
             overruled,
         },
     })

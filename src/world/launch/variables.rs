@@ -80,12 +80,6 @@ impl VariableReader<'_> {
     }
 }
 
-/// True if this process joins a running world.
-pub(super) fn newcomer(vars: VariableReader) -> Result<bool, LaunchError> {
-    let parse = |text: &str| ["0", "1"].iter().position(|it| *it == text);
-    Ok(vars.parse("MAYPOLE_NEWCOMER", "0 or 1", parse)? == Some(1))
-}
-
 pub(super) fn timeout(vars: VariableReader) -> Result<Duration, LaunchError> {
     let parse = |text: &str| {
         let timeout = Duration::try_from_secs_f64(text.parse().ok()?).ok()?;

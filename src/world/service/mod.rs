@@ -38,8 +38,8 @@ pub use direct::{DataPath, at_once};
 pub use error::ServiceError;
 pub(crate) use fates::Fates;
 pub use progress::ProgressTable;
-pub(crate) use shrink::{AgreedWorld, ServiceBase, ServiceSettings, enter, scope_of};
-pub use shrink::{Contribution, GrownWorld, Survivors};
+pub use shrink::Survivors;
+pub(crate) use shrink::{AgreedWorld, ServiceSettings, scope_of};
 
 use crate::labels;
 pub use crate::world::calls::GroupId;

@@ -36,11 +36,6 @@ pub enum RecoveryError {
         /// The last step that all ranks have done.
         step: u64,
     },
-    /// No surviving rank has the state: all present ranks are replacements.
-    #[error(
-        "no rank is left that has the weights: go on from the last checkpoint, if the run has --save"
-    )]
-    NoState,
     /// A collective failed.
     #[error(transparent)]
     Collective(#[from] maypole::Error),
@@ -53,7 +48,8 @@ pub(super) fn gather(comm: &mut Communicator, numbers: &[u64]) -> Result<Vec<u64
     Ok(all)
 }
 
-/// What a rank has of the world that it was in: one or two states, or all of one.
+/// What a rank has of the world that it was in: one or two states, and, if an attempt has come so far,
+/// the one on which all have agreed.
 pub(super) struct KeptStates<T> {
     layout: ParameterLayout,
     /// This rank, and how many there were.
@@ -87,16 +83,14 @@ impl<T: Real> KeptStates<T> {
     }
 
     /// The state after the last step that all ranks have done, with the whole optimizer. `members`:
-    /// the ranks of `comm` in the former world, and `names` their names. `whole`: that state, if this
-    /// rank has it already.
+    /// the ranks of `comm` in the former world, and `names` the names of all of that world.
     pub(super) fn assemble(
         &self,
         comm: &mut Communicator,
         (members, names): (&[usize], &[usize]),
-        whole: Option<&StepState<T>>,
     ) -> std::result::Result<StepState<T>, RecoveryError> {
-        let has_whole = gather(comm, &[u64::from(whole.is_some())])?;
-        if let Some(whole) = whole
+        let has_whole = gather(comm, &[u64::from(self.whole.is_some())])?;
+        if let Some(whole) = &self.whole
             && has_whole.iter().all(|has| *has == 1)
         {
             return same(comm, whole.clone());
@@ -154,7 +148,7 @@ impl<T: Real> KeptStates<T> {
 }
 
 /// Refuses states of different steps or with different weights.
-pub(super) fn same<T: Real>(
+fn same<T: Real>(
     comm: &mut Communicator,
     state: StepState<T>,
 ) -> std::result::Result<StepState<T>, RecoveryError> {

@@ -19,13 +19,6 @@
 //! After a death ([`recovery`]): `shrink`, an all-gather of steps, and a broadcast of each part of
 //! the optimizer by a rank that has it.
 //!
-//! # A rank is replaced
-//!
-//! Where the launcher starts a replacement of a dead process, ranks admit it at the end of a step
-//! ([`Survivors::admit`](recovery::Survivors::admit)), which costs nothing while no rank is missing.
-//! The newcomer receives weights and optimizer from them (`newcomers`), rows are divided anew, and
-//! losses are from then on those of a run of that many ranks, to the bit.
-//!
 //! # Cost
 //!
 //! With n ranks and AdamW, 1/n more numbers a parameter leave each rank in a step, in addition to
@@ -42,7 +35,6 @@
 
 pub mod keeper;
 pub mod kept;
-mod newcomers;
 pub mod recovery;
 
 use crate::averaging::DataForm;

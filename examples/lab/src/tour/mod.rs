@@ -96,7 +96,6 @@ pub fn checks() -> Vec<AxisCheck> {
     let others = [
         own("checkpoint, there and back", data_parallel::resharded),
         own("without a rank that died", survivors::without_a_rank),
-        own("a rank comes again", survivors::again),
     ];
     let data = data_parallel::checks().into_iter().map(mesh);
     data.chain(others).chain(list::checks().into_iter().map(mesh)).collect()

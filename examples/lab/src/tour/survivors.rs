@@ -1,4 +1,4 @@
-//! The tour's rows of ranks that die, and of a rank that is replaced.
+//! The tour's row of a rank that dies.
 //!
 //! What it does: ranks train under ZeRO-1, one of them leaves in the middle, and the others continue. The
 //! losses and weights are compared, to the bit, with one process that adds gradients in the order of
@@ -15,12 +15,10 @@ use crate::tour::TourSettings;
 use crate::tour::data_parallel::check;
 use crate::tour::meshes::{MeshCheck, RankResult};
 use crate::tour::row::TourRow;
-use maypole::world::bootstrap::JoinConfig;
-use maypole::{Admissions, Communicator, Transport};
+use maypole::Communicator;
 use maypole_trainer::data_parallel::sharding::Sharding;
 use maypole_trainer::train::text::Text;
 use maypole_trainer::train::trainer::Trainer;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const FORM: Sharding = Sharding::Zero1;
@@ -37,9 +35,8 @@ type Outcome<T> = Result<T, RecoveryError>;
 struct MortalRun {
     /// The last step, in which every rank has a copy of its neighbour's part of the optimizer.
     check: MeshCheck,
-    /// The steps before the first death, and before the second change.
+    /// The steps before the death.
     first: u64,
-    second: u64,
 }
 
 impl MortalRun {
@@ -49,7 +46,7 @@ impl MortalRun {
         let devices = settings.devices.clone();
         check.recipe = Recipe { devices, rows: ROWS, steps, ..check.recipe };
         (check.plant, check.copies_state) = (settings.plant, true);
-        Self { check, first: steps.div_ceil(3), second: (2 * steps).div_ceil(3) }
+        Self { check, first: steps.div_ceil(3) }
     }
 
     fn trainer(&self, comm: Communicator) -> maypole::Result<Trainer<f32>> {
@@ -138,62 +135,5 @@ pub(crate) fn without_a_rank(axis: &'static str, settings: &TourSettings) -> Tou
     let seen = Communicator::run_local(3, rank).into_iter();
     let seen = seen.filter_map(Outcome::transpose).collect();
     let worlds = [(3, run.first), (2, run.check.recipe.steps)];
-    run.row(&worlds, seen, start.elapsed().as_secs_f64())
-}
-
-/// One of two ranks dies, the other continues alone, and a third process replaces the first.
-/// The ranks are threads, joined over TCP as processes are.
-pub(crate) fn again(axis: &'static str, settings: &TourSettings) -> TourRow {
-    static RUNS: AtomicU32 = AtomicU32::new(0);
-    let number = RUNS.fetch_add(1, Ordering::Relaxed);
-    let job = format!("tour-{}-{number}", std::process::id());
-    let at = |rank| {
-        let mut config = JoinConfig::new(rank, LAST, "127.0.0.1").with_job(&job);
-        (config.join_timeout, config.timeout) = (PATIENCE, PATIENCE);
-        config
-    };
-    let run = &MortalRun::new(axis, settings);
-    let join = |rank| Ok::<_, RecoveryError>(Communicator::join(at(rank), Transport::Tcp)?);
-    let dies = || -> Outcome<()> {
-        let (_survivors, mut trainer) = run.begin(join(1)?)?;
-        run.train(&mut trainer, run.first, &mut Vec::new())
-    };
-    let stays = || -> Outcome<RankResult> {
-        let (survivors, mut trainer) = run.begin(join(0)?)?;
-        let mut survivors = survivors.replaced_by(Some(Admissions::new(at(0))));
-        let mut losses = Vec::new();
-        run.train(&mut trainer, run.first, &mut losses)?;
-        run.notice(&mut trainer, &run.check.recipe.text());
-        trainer = run.go_on(&mut survivors, trainer)?;
-        run.train(&mut trainer, run.second, &mut losses)?;
-        let deadline = Instant::now() + PATIENCE;
-        while !survivors.admit()? {
-            assert!(Instant::now() < deadline, "nobody comes");
-        }
-        let trainer = run.go_on(&mut survivors, trainer)?;
-        run.end(trainer, losses)
-    };
-    let comes = || -> Outcome<RankResult> {
-        let comm = Communicator::enter(at(1))?;
-        let entering = (comm, Admissions::new(at(1)));
-        let (_survivors, recovered) =
-            Survivors::enter(entering, (1, LAST), |comm| run.trainer(comm))?;
-        run.end(recovered.trainer, Vec::new())
-    };
-    let start = Instant::now();
-    let (stayed, came) = std::thread::scope(|threads| {
-        let others = (threads.spawn(dies), threads.spawn(comes));
-        let stayed = stays();
-        others.0.join().expect("it does not panic").expect("it dies after its last step");
-        (stayed, others.1.join().expect("it does not panic"))
-    });
-    // The newcomer has not seen the losses before it came.
-    let before = run.second as usize;
-    let both = stayed.and_then(|stayed| came.map(|came| (stayed, came)));
-    let seen = both.map(|(stayed, mut came)| {
-        came.outcome.losses.splice(0..0, stayed.outcome.losses[..before].iter().copied());
-        vec![stayed, came]
-    });
-    let worlds = [(2, run.first), (1, run.second), (2, run.check.recipe.steps)];
     run.row(&worlds, seen, start.elapsed().as_secs_f64())
 }

@@ -53,8 +53,8 @@ section! {
         against: String,
         /// What the other ranks do when one dies: stop, shrink (go on without it, in the same step and
         /// with every number) or wait (save a checkpoint after the last step, and end). The last two are
-        /// of dp alone, replicated, zero1 or zero2. Under maypole run, shrink needs --replace, which also
-        /// starts a process in its place, and wait needs --failure-grace [default: stop].
+        /// of dp alone, replicated, zero1 or zero2. Under maypole run, shrink needs --enable-recovery, and
+        /// wait needs --failure-grace [default: stop].
         on_failure: String,
     }
 }

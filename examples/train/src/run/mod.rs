@@ -13,8 +13,8 @@ use crate::options::TrainingJob;
 use crate::output;
 use anyhow::ensure;
 use half::{bf16, f16};
+use maypole::Communicator;
 use maypole::schedule::hosts::Hosts;
-use maypole::{Admissions, Communicator};
 use maypole_lab::against::OneProcess;
 use maypole_lab::mistakes::{Mistake, plant_overflow};
 use maypole_lab::rebalance::{ExpertMove, rebalance};
@@ -51,18 +51,11 @@ pub(crate) fn rank(comm: Communicator, job: &TrainingJob) -> anyhow::Result<()> 
     memory::count(comm.rank());
     let shared = share_cores(comm.hosts());
     let device = device::open(&comm, job)?.device;
-    let newcomer = Admissions::from_env()?.filter(Admissions::is_newcomer);
-    let (mut survivors, mut trainer) = match newcomer {
-        None => begin(comm, job, &device)?,
-        Some(admissions) => {
-            let (survivors, trainer) = survive::enter((comm, admissions), job, &device)?;
-            (Some(survivors), trainer)
-        }
-    };
+    let (mut survivors, mut trainer) = begin(comm, job, &device)?;
     let mut clock = RunClock::start(&trainer.watch.timeline);
     let mut reports = LastReports::default();
     loop {
-        let run = (&mut clock, &mut reports, &mut survivors);
+        let run = (&mut clock, &mut reports);
         let ended = to_the_end(&mut trainer, job, shared, run);
         match (ended, &mut survivors) {
             (Err(why), Some(survivors)) if survive::world_changes(&why) => {
@@ -105,9 +98,9 @@ fn to_the_end(
     trainer: &mut Trainer<f32>,
     job: &TrainingJob,
     shared: bool,
-    (clock, reports, survivors): (&mut RunClock, &mut LastReports, &mut Option<Survivors>),
+    (clock, reports): (&mut RunClock, &mut LastReports),
 ) -> anyhow::Result<()> {
-    let last = train(trainer, job, shared, (clock, reports, survivors))?;
+    let last = train(trainer, job, shared, (clock, reports))?;
     report::report(trainer, job, &last, &clock.run())?;
     ensure!(
         last.loss.is_finite(),
@@ -184,7 +177,7 @@ fn train(
     trainer: &mut Trainer<f32>,
     job: &TrainingJob,
     shared: bool,
-    (clock, reports, survivors): (&mut RunClock, &mut LastReports, &mut Option<Survivors>),
+    (clock, reports): (&mut RunClock, &mut LastReports),
 ) -> anyhow::Result<LastStep> {
     let mut last = LastStep { is_done: false, shared, loss: 0.0, rows: Vec::new() };
     let steps = job.schedule.steps;
@@ -228,7 +221,6 @@ fn train(
                 clock.record(RankActivity::Saving, || save_and_remove(trainer, job, folder))?;
             removed.map_or(Ok(()), |why| progress.say(trainer.step, &why))?;
         }
-        survive::admit(survivors)?;
     }
     progress.done();
     Ok(last)

@@ -1,11 +1,11 @@
-//! Recovery from the death of a rank, by `--on-failure`: the run continues without the rank, admits a
-//! replacement process, or saves a checkpoint and ends.
+//! Recovery from the death of a rank, by `--on-failure`: the run continues without the rank, or saves a
+//! checkpoint and ends.
 
 use super::{prepare, save_and_remove};
 use crate::options::{OnFailure, TrainingJob};
 use crate::output;
-use anyhow::{anyhow, ensure};
-use maypole::{Admissions, Communicator, Error};
+use anyhow::anyhow;
+use maypole::{Communicator, Error};
 use maypole_lab::survivors::kept::RecoveryError;
 use maypole_lab::survivors::recovery::{Recovered, Survivors};
 use maypole_trainer::ranks::mesh::Mesh;
@@ -15,20 +15,9 @@ use maypole_trainer::train::parallelism::Parallelism;
 use maypole_trainer::train::trainer::Trainer;
 use std::sync::Arc;
 
-/// Not an error of the run: replacement processes have joined.
-#[derive(Debug, thiserror::Error)]
-#[error("processes have come in the place of ranks")]
-pub(super) struct NewcomersCame;
-
-/// The ranks of a run and the trainer of a replacement process.
-pub(super) type Entered = (Survivors, Trainer<f32>);
-
-/// True if the ranks have to agree on a new world: after an error that the death of a rank may have
-/// caused, or after newcomers have joined.
+/// True if the death of a rank may have caused this error, so that the ranks have to agree on a new
+/// world.
 pub(super) fn world_changes(error: &anyhow::Error) -> bool {
-    if error.is::<NewcomersCame>() {
-        return true;
-    }
     let saving = matches!(error.downcast_ref(), Some(CheckpointError::Collective(_)));
     // An unreadable text does not indicate a death.
     let cause = error.downcast_ref().filter(|error| !matches!(error, Error::Invalid { .. }));
@@ -43,49 +32,10 @@ pub(super) fn begin(
     if !job.on_failure.survives() {
         return Ok(None);
     }
-    let admissions = Admissions::from_env()?.filter(|_| job.on_failure == OnFailure::Shrink);
-    Ok(Some(Survivors::new(comm)?.replaced_by(admissions)))
+    Ok(Some(Survivors::new(comm)?))
 }
 
-/// In a replacement process: receives the state from the other ranks.
-pub(super) fn enter(
-    (comm, admissions): (Communicator, Admissions),
-    job: &TrainingJob,
-    device: &Arc<dyn Device<f32>>,
-) -> anyhow::Result<Entered> {
-    ensure!(
-        job.on_failure == OnFailure::Shrink,
-        "this process was started in the place of a rank, and the others do not go on without it: \
-         give --on-failure shrink, or start without --replace"
-    );
-    let place = crate::ranks::place()?;
-    let again = |comm: Communicator| again(comm, job, device);
-    let (survivors, recovered) = Survivors::enter((comm, admissions), place, again)?;
-    tell(&survivors, &recovered)?;
-    Ok((survivors, recovered.trainer))
-}
-
-/// After a step: admits replacement processes. All ranks call it. If some have joined, it returns
-/// [`NewcomersCame`], with which all ranks call [`go_on`]. If none can join, for example because the
-/// first rank's port is in use, the run continues with its present ranks.
-pub(super) fn admit(survivors: &mut Option<Survivors>) -> anyhow::Result<()> {
-    let Some(survivors) = survivors else { return Ok(()) };
-    match survivors.admit() {
-        Ok(true) => Err(NewcomersCame.into()),
-        Ok(false) => Ok(()),
-        Err(Error::Join { why, .. }) => {
-            survivors.admit_nobody();
-            if survivors.leads() {
-                output::line(format_args!("nobody can come in the place of a rank: {why}"))?;
-            }
-            Ok(())
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Continues without dead ranks and with replacements, or fails with `why` if the ranks are
-/// unchanged. All surviving ranks call it; the first of them prints the change.
+/// Continues without dead ranks, or fails with `why` if the ranks are unchanged. All surviving ranks call it; the first of them prints the change.
 pub(super) fn go_on(
     survivors: &mut Survivors,
     trainer: Trainer<f32>,
@@ -120,19 +70,15 @@ fn again(
     Ok(trainer)
 }
 
-/// Prints, on the first rank, the dead ranks, the replacements, and the ranks of the new world.
+/// Prints, on the first rank, the dead ranks and those of the new world.
 fn tell(survivors: &Survivors, recovered: &Recovered<f32>) -> anyhow::Result<()> {
-    let Recovered { trainer, gone, came } = recovered;
+    let Recovered { trainer, gone } = recovered;
     if trainer.groups.world.rank() > 0 {
         return Ok(());
     }
     let list = |ranks: &[usize]| ranks.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
-    let gone = (!gone.is_empty()).then(|| format!("without rank {}", list(gone)));
-    let came = (!came.is_empty()).then(|| format!("with rank {} again", list(came)));
-    let changes: Vec<String> = gone.into_iter().chain(came).collect();
-    let changes = if changes.is_empty() { "as before".to_owned() } else { changes.join(", ") };
-    let (names, step) = (list(survivors.names()), trainer.step);
-    Ok(output::line(format_args!("{changes}: ranks {names} go on from step {step}"))?)
+    let (gone, names, step) = (list(gone), list(survivors.names()), trainer.step);
+    Ok(output::line(format_args!("without rank {gone}: ranks {names} go on from step {step}"))?)
 }
 
 /// Saves a checkpoint after the last step that all ranks have done. Returns the error with which this

@@ -1,5 +1,5 @@
 //! Processes of `train` die, and the others continue: no loss is wrong, and none waits for long.
 
+mod launched;
 mod processes;
-mod replaced;
 mod saved;

@@ -1,8 +1,8 @@
 //! `train run --on-failure wait`: a rank is killed at a random step, the others save a checkpoint of the
 //! last common step, and a run that resumes there has the losses of an undisturbed one, to the bit.
 
+use crate::launched::{kill_one, launch, printed};
 use crate::processes::{losses, train};
-use crate::replaced::{kill_one, launch, printed};
 use maypole_trainer::tensor::random::random;
 use std::fs;
 use std::path::Path;

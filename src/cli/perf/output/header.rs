@@ -92,7 +92,7 @@ impl RunHeader {
 fn variables(value: impl Fn(&str) -> Option<String>) -> String {
     // Left out: the rank's identity, which differs between ranks, secrets, and a launcher's own
     // variables.
-    let identity = ["_RANK", "_WORLD", "_ADDRESS", "_PORT", "_PORTS", "_SOCKET", "_NEWCOMER"];
+    let identity = ["_RANK", "_WORLD", "_ADDRESS", "_PORT", "_PORTS", "_SOCKET"];
     let matters =
         |name: &str| !name.contains("_JOB") && !identity.iter().any(|end| name.ends_with(end));
     let set = VARIABLES.iter().filter(|variable| matters(variable.name));
@@ -143,7 +143,7 @@ mod tests {
             told.contains("MAYPOLE_TRANSPORT=<MAYPOLE_TRANSPORT>") && !told.contains("JOB_KEY"),
             "{told}"
         );
-        assert!(!told.contains("STATUS_SOCKET") && !told.contains("NEWCOMER"), "{told}");
+        assert!(!told.contains("STATUS_SOCKET"), "{told}");
         assert!(!told.contains("MAYPOLE_RANK") && !told.contains("MAYPOLE_ADDRESS"), "{told}");
     }
 }

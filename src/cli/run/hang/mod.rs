@@ -19,12 +19,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::process;
 use anyhow::Context;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use maypole::comm::status::{RankStatus, StatusMessage};
 use maypole_transports::signals::SignalEvents;
-use maypole_transports::sockets::{listen_abstract, peer_process, same_user};
+use maypole_transports::sockets::{listen_abstract, same_user};
 use maypole_transports::watch::{Waker, Watch};
 use page::JobStatus;
 use reporter::Reporter;
@@ -32,7 +31,6 @@ pub(super) use signal::status_signal;
 
 use super::first_failure::{FirstFailure, Verdicts};
 use super::lines;
-use super::ranks::LaunchEvent;
 
 /// The longest time until a reply.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
@@ -65,20 +63,15 @@ struct StopRequest {
 
 impl HangReports {
     /// Makes pages for the ranks `here` of a job of `world` ranks, also at the signal that `MAYPOLE_STATUS_SIGNAL` names. A system that
-    /// refuses the socket or the thread is no reason not to run the job. Tells `events` which processes
-    /// have joined others.
+    /// refuses the socket or the thread is no reason not to run the job.
     ///
     /// # Errors
     /// If the variable names no signal that a program can handle.
-    pub(super) fn start(
-        world: usize,
-        here: Range<usize>,
-        events: Sender<LaunchEvent>,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn start(world: usize, here: Range<usize>) -> anyhow::Result<Self> {
         let signal = status_signal()?;
         let stop = Arc::new(StopRequest { waker: Waker::new()?, is_made: AtomicBool::new(false) });
         let (questions, asked) = unbounded();
-        let hub = ReportHub::new((world, here, events), signal, (Arc::clone(&stop), asked));
+        let hub = ReportHub::new((world, here), signal, (Arc::clone(&stop), asked));
         let started = hub.and_then(|(mut hub, name)| {
             let serve = move || {
                 if let Err(error) = hub.serve() {
@@ -102,11 +95,6 @@ impl HangReports {
             stop.waker.wake();
             answers.recv_timeout(INQUIRY_TIME).ok().flatten()
         })
-    }
-
-    /// True if ranks can report that they have joined.
-    pub(super) fn are_heard(&self) -> bool {
-        self.name.is_some()
     }
 
     /// Tells a rank where to connect.
@@ -143,7 +131,6 @@ struct ReportHub {
     world: usize,
     /// The ranks of this host.
     here: Range<usize>,
-    events: Sender<LaunchEvent>,
     listener: UnixListener,
     signal: Option<SignalEvents>,
     stop: Arc<StopRequest>,
@@ -161,7 +148,7 @@ struct ReportHub {
 impl ReportHub {
     /// Listens for ranks, at the returned name.
     fn new(
-        (world, here, events): (usize, Range<usize>, Sender<LaunchEvent>),
+        (world, here): (usize, Range<usize>),
         signal: Option<i32>,
         (stop, questions): (Arc<StopRequest>, Receiver<Sender<Option<FirstFailure>>>),
     ) -> anyhow::Result<(Self, String)> {
@@ -179,7 +166,6 @@ impl ReportHub {
         let this = Self {
             world,
             here,
-            events,
             listener,
             signal,
             stop,
@@ -255,11 +241,6 @@ impl ReportHub {
                 continue;
             }
             self.next_number += 1;
-            // A rank connects once it has joined.
-            let process = peer_process(&stream).ok().flatten();
-            if let Some(group) = process.and_then(|process| process::group_of(process).ok()) {
-                let _ = self.events.send(LaunchEvent::Joined(group));
-            }
             self.reporters.insert(number, Reporter::new(stream));
         }
     }

@@ -187,8 +187,6 @@ impl HostReader {
                 self.running.remove(&place);
                 LaunchEvent::Ended(place, end)
             }
-            // A place is unique among all hosts, and takes the part of the process's group.
-            Answer::Joined(place) => LaunchEvent::Joined(place as u32),
             answer => {
                 match &answer {
                     Answer::Started(place) => drop(self.running.insert(*place)),

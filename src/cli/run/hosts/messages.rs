@@ -11,7 +11,7 @@ use crate::run::environment::JobPorts;
 use crate::run::first_failure::FirstFailure;
 
 /// The number of this protocol. Both launchers also have to be of the same version.
-pub(super) const PROTOCOL: u32 = 6;
+pub(super) const PROTOCOL: u32 = 7;
 
 /// A line of another host's launcher that begins so is a message.
 pub(super) const MESSAGE: u8 = b'@';
@@ -31,7 +31,6 @@ pub(super) enum Order {
         /// The number of the process among all that the launcher has started.
         place: usize,
         rank: usize,
-        is_newcomer: bool,
     },
     /// Pass this signal on to the process at this place.
     Signal(usize, i32),
@@ -59,8 +58,6 @@ pub(super) enum Answer {
     /// The rank that failed first, by the reports of this host's ranks. Precedes the end of the
     /// next one.
     FirstFailure(FirstFailure),
-    /// The process at this place has joined others.
-    Joined(usize),
     Beat,
 }
 

@@ -126,7 +126,7 @@ impl HostOptions {
 /// Starts all ranks of `program` once, and waits for the end of all of them.
 pub(super) fn run(job: &Job<'_>, hosts: &HostOptions, program: &[OsString]) -> Result<JobOutcome> {
     let mut ranks = RemoteRanks::connect(job, hosts, program)?;
-    let mut outcome = job.supervise(&mut ranks, true, RemoteRanks::start)?;
+    let mut outcome = job.supervise(&mut ranks, RemoteRanks::start)?;
     outcome.end(ranks.stop_remaining());
     Ok(outcome)
 }

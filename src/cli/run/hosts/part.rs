@@ -72,9 +72,7 @@ pub(in crate::run) fn main(
 
 /// Free ports of any address of this host.
 fn choose_ports(job: &Job<'_>) -> Result<(JobPorts, Vec<TcpListener>)> {
-    let at = |address: IpAddr| {
-        JobPorts::choose(address, job.options.port, job.options.replace.is_some())
-    };
+    let at = |address: IpAddr| JobPorts::choose(address, job.options.port);
     // Of both versions, unless this host has no IPv6.
     at(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| at(Ipv4Addr::UNSPECIFIED.into()))
 }
@@ -99,8 +97,8 @@ struct JobPart<'a> {
     answers: &'a Sender<Answer>,
     /// Keeps the ports of rank 0 free until the first rank starts.
     held: Option<Vec<TcpListener>>,
-    /// The launcher's number of each process, and its group.
-    places: Vec<(usize, Option<u32>)>,
+    /// The launcher's number of each process.
+    places: Vec<usize>,
 }
 
 impl<'a> JobPart<'a> {
@@ -161,9 +159,7 @@ impl<'a> JobPart<'a> {
             select! {
                 recv(ticks) -> _ => silent += 1,
                 recv(orders) -> order => match order.inspect(|_| silent = 0) {
-                    Ok(Order::Start { place, rank, is_newcomer }) => {
-                        self.start(place, rank, is_newcomer);
-                    }
+                    Ok(Order::Start { place, rank }) => self.start(place, rank),
                     Ok(Order::Signal(place, signal)) => self.signal(place, signal),
                     Ok(Order::Stop) => {
                         self.ranks.stop_remaining(&self.job.events, self.job.options.grace);
@@ -190,7 +186,7 @@ impl<'a> JobPart<'a> {
         code.into()
     }
 
-    fn start(&mut self, place: usize, rank: usize, is_newcomer: bool) {
+    fn start(&mut self, place: usize, rank: usize) {
         self.held = None;
         let (host, output) = (&self.described.host, char::from(OUTPUT));
         let tag = match self.job.options.output.is_tagged(rank) {
@@ -198,11 +194,11 @@ impl<'a> JobPart<'a> {
             false => output.to_string(),
         };
         let mut command = self.command();
-        self.environment.set_variables(&mut command, rank, is_newcomer);
+        self.environment.set_variables(&mut command, rank);
         self.reports.set_variable(&mut command);
         let answer = match self.ranks.start(command, rank, Some(tag)) {
             Ok(()) => {
-                self.places.push((place, self.ranks.last_group()));
+                self.places.push(place);
                 Answer::Started(place)
             }
             Err(error) => match error.downcast::<StartError>() {
@@ -225,7 +221,7 @@ impl<'a> JobPart<'a> {
     }
 
     fn signal(&self, place: usize, signal: i32) {
-        if let Some(nth) = self.places.iter().position(|known| known.0 == place) {
+        if let Some(nth) = self.places.iter().position(|known| *known == place) {
             self.ranks.signal(nth, signal);
         }
     }
@@ -238,12 +234,7 @@ impl<'a> JobPart<'a> {
                 {
                     let _ = self.answers.send(Answer::FirstFailure(first));
                 }
-                Answer::Ended(self.places[nth].0, end)
-            }
-            LaunchEvent::Joined(group) => {
-                let known = self.places.iter().find(|known| known.1 == Some(group));
-                let Some((place, _)) = known else { return };
-                Answer::Joined(*place)
+                Answer::Ended(self.places[nth], end)
             }
             LaunchEvent::ChildEnded => return self.ranks.collect_orphans(),
             _ => return,

@@ -175,11 +175,11 @@ impl RemoteRanks {
     }
 
     /// Starts the next process, which is `rank`, on the host of that rank.
-    pub(super) fn start(&mut self, rank: usize, is_newcomer: bool) -> Result<()> {
+    pub(super) fn start(&mut self, rank: usize) -> Result<()> {
         let of_rank = |host: &HostRanks| (host.first..host.first + host.count).contains(&rank);
         let nth = self.hosts.iter().position(of_rank).context("no host has this rank")?;
         let (place, connection) = (self.places.len(), &self.connections[nth]);
-        connection.order(&Order::Start { place, rank, is_newcomer });
+        connection.order(&Order::Start { place, rank });
         let host = &connection.host;
         match connection.answers.recv_timeout(START_TIME) {
             Ok(Answer::Started(_)) => {
@@ -250,11 +250,6 @@ impl RemoteRanks {
 }
 
 impl StartedRanks for RemoteRanks {
-    /// No group, but the place, which is unique among all hosts.
-    fn last_group(&self) -> Option<u32> {
-        self.places.len().checked_sub(1).map(|place| place as u32)
-    }
-
     fn host(&self, place: usize) -> Option<Arc<str>> {
         Some(Arc::clone(&self.connections[self.places[place]].host))
     }
@@ -282,7 +277,7 @@ impl Drop for RemoteRanks {
 
 /// The arguments by which `maypole` starts the part of the job that is on `host`.
 fn words(job: &Job<'_>, options: &HostOptions, host: &HostRanks) -> Vec<String> {
-    let LaunchOptions { output, grace, port, replace, bind, .. } = job.options;
+    let LaunchOptions { output, grace, port, bind, .. } = job.options;
     let output = match output {
         OutputMode::Tagged => "--tag-output",
         OutputMode::Inherited => "--no-tag-output",
@@ -299,7 +294,6 @@ fn words(job: &Job<'_>, options: &HostOptions, host: &HostRanks) -> Vec<String> 
         bind.get_name()
     );
     line += &port.map_or_else(String::new, |port| format!(" --port {port}"));
-    line += &replace.map_or_else(String::new, |most| format!(" --replace {most}"));
     line.split(' ').map(str::to_owned).collect()
 }
 

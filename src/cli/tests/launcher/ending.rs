@@ -132,7 +132,7 @@ fn a_failure_is_served_while_ranks_start() {
 
 #[test]
 fn a_job_that_a_signal_has_ended_is_not_started_again() {
-    for options in ["--restarts 9", "--replace 9"] {
+    for options in ["--restarts 9", "--enable-recovery"] {
         let running = Running::start(run(&format!("-n 2 {options}"), "echo here; exec sleep 1000"));
         running.wait_for("here");
         running.signal("TERM");

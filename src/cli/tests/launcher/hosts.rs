@@ -4,7 +4,6 @@
 #[cfg(feature = "cuda")]
 use crate::fake_gpu::FakeDriver;
 use crate::harness::{FOREVER, Running, complete, eventually, is_gone, kill, maypole};
-use crate::replacing::failing;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -304,18 +303,18 @@ fn a_job_starts_again_on_all_hosts() {
 }
 
 #[test]
-fn a_process_takes_the_place_of_a_rank_on_its_host() {
+fn the_others_go_on_after_a_failure_on_another_host() {
     let ssh = FakeSsh::new(LOCALLY);
-    let then = "echo newcomer $RANK at $MAYPOLE_ADMISSION_PORT; touch done";
-    let script = failing(ssh.folder.path(), then);
-    let (code, lines) = complete(ssh.shell("--replace 1 --hosts 127.0.0.2,127.0.0.3", &script));
+    let first = ssh.file("first");
+    let script = format!(
+        "[ $RANK = 1 ] && {{ echo $$ > {first}.new; mv {first}.new {first}; exit 3; }}
+         while [ ! -e {first} ]; do sleep 0.01; done
+         while [ -e /proc/$(cat {first}) ] && ! grep -qs ') Z' /proc/$(cat {first})/stat; do sleep 0.01; done"
+    );
+    let options = "--enable-recovery --hosts 127.0.0.2,127.0.0.3";
+    let (code, lines) = complete(ssh.shell(options, &script));
     assert_eq!(code, 0, "{lines:#?}");
-    has(&lines, "rank 1 exited with code 3 on 127.0.0.3; starting a process in its place, 1 of 1");
-    let newcomer = |line: &String| {
-        let port = line.strip_prefix("[rank 1, 127.0.0.3] newcomer 1 at ")?;
-        port.parse::<u16>().ok()
-    };
-    assert!(lines.iter().any(|line| newcomer(line).is_some()), "{lines:#?}");
+    has(&lines, "rank 1 exited with code 3 on 127.0.0.3; the others go on");
 }
 
 /// Runs `options` with `reach` in the place of ssh, which must be refused in a sentence that has `parts`.

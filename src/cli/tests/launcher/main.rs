@@ -18,4 +18,4 @@ mod lesson;
 mod limits;
 mod mpi;
 mod output;
-mod replacing;
+mod recovery;

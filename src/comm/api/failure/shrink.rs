@@ -1,9 +1,8 @@
 //! Continuing after a death.
 
 use crate::comm::Communicator;
-use crate::comm::join::JoinedWorld;
 use crate::error::{Error, Result};
-use crate::world::service::{Contribution, ServiceError};
+use crate::world::service::ServiceError;
 
 impl Communicator {
     /// Makes a communicator of those ranks that still exist, after this one has failed. Collective
@@ -42,32 +41,18 @@ impl Communicator {
     /// repeated. Also if the others continued without this rank after a network partition.
     #[doc(alias("MPIX_Comm_shrink", "ncclCommShrink"))]
     pub fn shrink(&mut self) -> Result<Self> {
-        self.successor("shrink", Contribution::default())
-    }
-
-    /// Makes a communicator of the surviving ranks and of the newcomers in this rank's `contribution`.
-    /// `operation`: the user's call.
-    pub(crate) fn successor(
-        &mut self,
-        operation: &str,
-        contribution: Contribution,
-    ) -> Result<Self> {
         self.engine.check_process()?;
         let rank = self.rank();
-        let contribution = Contribution { report: self.admission_report(), ..contribution };
         let engine = self.engine.get_mut();
         let deadline = engine.limits.deadline();
-        let found = engine.health.control.shrink(contribution, deadline);
-        let refused = |why: ServiceError| {
-            let operation = operation.to_owned();
-            Error::Connect { rank, operation, why: why.to_string() }
+        let found = engine.health.control.shrink(deadline);
+        let refused = |why: ServiceError| Error::Connect {
+            rank,
+            operation: "shrink".to_owned(),
+            why: why.to_string(),
         };
         let survivors = found.map_err(refused)?;
         engine.splits += 1;
-        if let Some(grown) = survivors.grown {
-            let grown = JoinedWorld::of(&grown).map_err(Error::wrong_setting)?;
-            return Ok(self.with_newcomers(&grown, &survivors.members, survivors.control));
-        }
         let boards = self.boards().subset(&survivors.members);
         let hosts = self.hosts.subset(&survivors.members);
         let engine = self.engine.get().group(&survivors.members, boards, survivors.control);

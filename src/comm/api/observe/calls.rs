@@ -6,7 +6,7 @@
 use crate::comm::Communicator;
 use crate::engine::calls::prepared::PreparedCall;
 use crate::engine::calls::report::{Counters, LastCall, ProgramCache};
-use crate::status::{RankStatus, StatusHandle};
+use crate::status::RankStatus;
 
 impl Communicator {
     /// The calls of this rank on this communicator, and the bytes that it sent for them. Groups
@@ -119,6 +119,25 @@ impl Communicator {
     /// });
     /// assert!(said[0].contains("outside the library after 6 operations, the last of them barrier()"));
     /// ```
+    ///
+    /// A program that must know the awaited rank while it waits starts the call as a request:
+    ///
+    /// ```
+    /// use maypole::{Communicator, ReduceOp};
+    /// let mut comms = Communicator::local(2);
+    /// // Rank 1 never calls.
+    /// let request = comms[0].start_all_reduce(vec![1.0f32; 8], ReduceOp::Sum);
+    /// let awaited = loop {
+    ///     let status = comms[0].status();
+    ///     if let Some(pending) = &status.groups[0].pending
+    ///         && let Some(rank) = pending.awaits
+    ///     {
+    ///         break rank;
+    ///     }
+    /// };
+    /// assert_eq!(awaited, 1);
+    /// # drop((comms.remove(1), request));
+    /// ```
     pub fn status(&self) -> RankStatus {
         match self.engine.is_forked() {
             false => self.engine.messages.control.status(),
@@ -128,31 +147,5 @@ impl Communicator {
                 RankStatus { failure, ..RankStatus::of(here, &[], false, None) }
             }
         }
-    }
-
-    /// Returns a handle to the [status](Self::status) of this rank for other threads, also while a
-    /// call blocks.
-    ///
-    /// ```
-    /// use maypole::Communicator;
-    /// use std::time::Duration;
-    /// let mut comms = Communicator::local(2);
-    /// let handle = comms[0].status_handle();
-    /// std::thread::scope(|threads| {
-    ///     // Rank 1 never calls.
-    ///     let call = threads.spawn(|| comms[0].within(Duration::from_secs(5)).barrier());
-    ///     let awaits = loop {
-    ///         let status = handle.status().unwrap();
-    ///         let pending = status.groups[0].pending.as_ref();
-    ///         match pending.and_then(|pending| pending.awaits) {
-    ///             Some(rank) => break rank,
-    ///             None => assert!(!call.is_finished(), "{status}"),
-    ///         }
-    ///     };
-    ///     assert_eq!(awaits, 1);
-    /// });
-    /// ```
-    pub fn status_handle(&self) -> StatusHandle {
-        StatusHandle::new(&self.engine.messages.control, self.engine.owner)
     }
 }

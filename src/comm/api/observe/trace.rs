@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::execute::record::{Recorder, TraceFile};
 use maypole_transports::clock::monotonic_ns;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The placeholder for the rank in a file's name.
 const RANK: &str = "{rank}";
@@ -24,9 +24,6 @@ impl Communicator {
     /// [`record`](crate::execute::record) for the recorded events, their cost and the end of the
     /// recording. Each host counts time from this call, so times of two hosts differ by as much as
     /// the hosts were apart in making this call.
-    ///
-    /// When processes are [admitted](Self::admit), the trace continues in a file of its own, of the
-    /// old and the new ranks: `trace.1.json` after `trace.json`.
     ///
     /// A file that cannot be written is no error: a warning goes to standard error, and nothing is
     /// recorded.
@@ -81,37 +78,5 @@ impl Communicator {
         let recorded = TraceFile::new(path, origin, self.hosts.of(rank), host);
         self.engine.get_mut().record(Recorder::new(rank, file, recorded));
         Ok(())
-    }
-
-    /// Records the calls that follow, after processes were admitted, if the old ranks did so in the
-    /// trace `before`. Collective. A failure is that of the next call.
-    pub(crate) fn go_on_tracing(&mut self, before: Option<&str>) {
-        if let Some(before) = before {
-            let _ = self.trace(&next_part(before));
-        }
-    }
-}
-
-/// The file of the trace after `file`, once processes were admitted: `trace.1.json` after
-/// `trace.json`.
-fn next_part(file: &str) -> String {
-    let file = Path::new(file);
-    let part = match file.extension() {
-        Some(extension) => file.with_extension(format!("1.{}", extension.display())),
-        None => file.with_extension("1"),
-    };
-    part.to_string_lossy().into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::next_part;
-
-    #[test]
-    fn each_part_of_a_trace_has_a_file_of_its_own() {
-        assert_eq!(next_part("a/trace.json"), "a/trace.1.json");
-        assert_eq!(next_part("a/trace.1.json"), "a/trace.1.1.json");
-        assert_eq!(next_part("b.c/trace"), "b.c/trace.1");
-        assert_eq!(next_part("{rank}.json"), "{rank}.1.json");
     }
 }

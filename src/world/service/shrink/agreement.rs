@@ -45,17 +45,16 @@ impl AgreedWorld {
             round_trip: None,
             bandwidth: None,
             report: report.to_vec(),
-            wish: None,
         };
         Self { session: [0; 16], peers: vec![peer] }
     }
 }
 
-/// A world of survivors and newcomers.
+/// A world of survivors.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(in crate::world::service) struct Proposal {
     pub(super) ballot: Ballot,
-    /// By new rank: the old world rank. Newcomers have the numbers above the old world.
+    /// By new rank: the old world rank.
     pub(super) members: Vec<usize>,
     pub(super) world: AgreedWorld,
 }
@@ -199,13 +198,6 @@ impl Agreement {
         self.members.iter().copied().filter(absent).collect()
     }
 
-    /// Newcomers of the current proposal that have not reported that they are ready.
-    pub(super) fn silent_newcomers(&self) -> Vec<usize> {
-        let asked = self.proposal.iter().flat_map(|proposal| &proposal.members);
-        let is_newcomer = |rank: &usize| self.here.get(rank).is_some_and(Peer::is_newcomer);
-        asked.copied().filter(|rank| is_newcomer(rank) && !self.ready.contains(rank)).collect()
-    }
-
     /// The next action. `session` names the new world of a new proposal.
     pub(super) fn next(&mut self, session: [u8; 16]) -> NextStep {
         if !self.missing().is_empty() {
@@ -224,10 +216,8 @@ impl Agreement {
     fn propose(&mut self, session: [u8; 16]) -> Proposal {
         self.number += 1;
         let ballot = Ballot { leader: self.place, number: self.number };
-        let here = self.members.iter().filter(|rank| self.here.contains_key(rank));
-        let here: Vec<(usize, Option<usize>)> =
-            here.map(|rank| (*rank, self.here[rank].wish)).collect();
-        let members = in_order(&here);
+        let here = |rank: &usize| self.here.contains_key(rank);
+        let members: Vec<usize> = self.members.iter().copied().filter(here).collect();
         let peers = members.iter().map(|rank| self.here[rank].clone()).collect();
         let world = AgreedWorld { session, peers };
         let proposal = Proposal { ballot, members, world };
@@ -235,23 +225,6 @@ impl Agreement {
         self.proposal = Some(proposal.clone());
         proposal
     }
-}
-
-/// The members of a new world, by rank there. `here`: each member, and the rank that it requests.
-///
-/// A member gets the rank that it requests, if that exists, is not taken and is not 0: rank 0 stays
-/// with the leader, at which the control connections end. The others keep their order.
-fn in_order(here: &[(usize, Option<usize>)]) -> Vec<usize> {
-    let mut places: Vec<Option<usize>> = vec![None; here.len()];
-    let mut others = Vec::new();
-    for (member, wish) in here {
-        match wish.and_then(|wish| places.get_mut(wish).filter(|_| wish > 0)) {
-            Some(place @ None) => *place = Some(*member),
-            _ => others.push(*member),
-        }
-    }
-    let mut others = others.into_iter();
-    places.into_iter().filter_map(|place| place.or_else(|| others.next())).collect()
 }
 
 #[cfg(test)]
@@ -267,39 +240,7 @@ mod tests {
             round_trip: None,
             bandwidth: None,
             report: vec![rank as u8],
-            wish: None,
         }
-    }
-
-    #[test]
-    fn newcomers_get_the_ranks_that_they_want_and_others_keep_their_order() {
-        let check = |here: &[(usize, Option<usize>)], ranks: &[usize]| {
-            assert_eq!(in_order(here), ranks, "{here:?}");
-        };
-        check(&[(0, None), (1, None)], &[0, 1]);
-        check(&[(0, None), (1, None), (2, None), (4, Some(1))], &[0, 4, 1, 2]);
-        // Rank 0 stays with a survivor; a rank beyond the world is none.
-        check(&[(1, None), (2, None), (4, Some(0))], &[1, 2, 4]);
-        check(&[(1, None), (4, Some(9))], &[1, 4]);
-        // Two that request the same rank.
-        check(&[(0, None), (1, None), (4, Some(1)), (5, Some(1))], &[0, 4, 1, 5]);
-        check(&[(3, None), (4, Some(1)), (5, Some(2))], &[3, 4, 5]);
-    }
-
-    #[test]
-    fn a_newcomer_is_in_the_world_with_its_report() {
-        let mut agreement = leader(0, &[0, 2, 3], &[2]);
-        let newcomer = Peer { wish: Some(1), ..peer(3) };
-        agreement.hello(3, newcomer, None);
-        let proposal = prepare(&mut agreement);
-        assert_eq!(proposal.members, [0, 3]);
-        assert_eq!(proposal.world.peers[1].report, [3]);
-        assert_eq!(agreement.silent_newcomers(), [3]);
-        agreement.ready(3, proposal.ballot);
-        assert_eq!(agreement.silent_newcomers(), [0; 0]);
-        // A newcomer that dies does not reconnect.
-        agreement.gone(3);
-        assert_eq!(prepare(&mut agreement).members, [0]);
     }
 
     fn leader(rank: usize, members: &[usize], gone: &[usize]) -> Agreement {

@@ -6,9 +6,8 @@ use super::follow::Followed;
 use super::probe::Probe;
 use super::{Agreed, Member, WHAT};
 use crate::wire::decode;
-use crate::world::peer::Peer;
 use crate::world::service::message::MAX_MESSAGE;
-use crate::world::service::{ControlConnection, SILENCE_LIMIT, ServiceError};
+use crate::world::service::{ControlConnection, ServiceError};
 use maypole_transports::random;
 use maypole_transports::watch::{Waker, Watch};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,9 +23,6 @@ const FOLLOWERS: u64 = 1 << 40;
 const PATIENCE: Duration = Duration::from_millis(50);
 /// The most connections to members that have not arrived.
 const MAX_PROBES: usize = 64;
-/// The timeout of a newcomer's `Ready`, at most half of the time that is left. A newcomer that
-/// times out, because it was stopped or its host hangs, is left out.
-const NEWCOMER_PATIENCE: Duration = SILENCE_LIMIT;
 /// The interval at which the leader polls the control plane for the end of a member.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -39,44 +35,30 @@ pub(super) struct Leader<'a> {
     probes: BTreeMap<usize, Probe>,
     /// The first deadline of this rank and the arrived members for the list of missing members.
     until: Instant,
-    /// The deadline of newcomers for a reply to a proposal.
-    answers_until: Option<Instant>,
 }
 
 impl<'a> Leader<'a> {
     /// `gone` are the members before this one, `prepared` is the last proposal that this rank was
-    /// ready for as a follower. `waiting` are the newcomers of this rank.
+    /// ready for as a follower.
     pub(super) fn new(
         member: &'a Member<'a>,
         gone: BTreeSet<usize>,
         prepared: Option<Proposal>,
-        waiting: Vec<(ControlConnection, Peer)>,
     ) -> io::Result<Self> {
         let watch = Watch::new()?;
         let waker = Arc::new(Waker::new()?);
         watch.add(&*waker, WAKER, false)?;
-        let (mut followers, mut newcomers) = (BTreeMap::new(), BTreeMap::new());
-        for (control, peer) in waiting {
-            let number = member.service.world() + newcomers.len();
-            watch.add(&control.stream, FOLLOWERS | number as u64, false)?;
-            followers.insert(number, control);
-            newcomers.insert(number, peer);
-        }
-        let members: Vec<usize> = member.members.iter().chain(newcomers.keys()).copied().collect();
-        let mut agreement = Agreement::new(member.rank(), &members, member.own.clone(), gone);
-        for (number, peer) in newcomers {
-            agreement.hello(number, peer, None);
-        }
+        let own = member.own.clone();
+        let mut agreement = Agreement::new(member.rank(), member.members, own, gone);
         prepared.into_iter().for_each(|proposal| agreement.inherit(proposal));
         Ok(Self {
             member,
             agreement,
             watch,
             waker,
-            followers,
+            followers: BTreeMap::new(),
             probes: BTreeMap::new(),
             until: member.deadline,
-            answers_until: None,
         })
     }
 
@@ -102,9 +84,6 @@ impl<'a> Leader<'a> {
                     return Ok(proposal.into());
                 }
                 NextStep::Prepare(proposal) => {
-                    let now = Instant::now();
-                    let half = self.until.saturating_duration_since(now) / 2;
-                    self.answers_until = Some(now + NEWCOMER_PATIENCE.min(half));
                     self.tell_all(&LeaderMessage::Prepare(proposal));
                     continue;
                 }
@@ -119,9 +98,6 @@ impl<'a> Leader<'a> {
                 return Err(self.give_up());
             }
             self.look_after_missing(now, patient_until);
-            if self.answers_until.is_some_and(|until| until <= now) {
-                self.leave_out_silent_newcomers();
-            }
             self.wait(now, patient_until)?;
         }
     }
@@ -129,8 +105,7 @@ impl<'a> Leader<'a> {
     /// Sleeps until the next event, and handles it.
     fn wait(&mut self, now: Instant, patient_until: Instant) -> Result<(), ServiceError> {
         let patience = Some(patient_until).filter(|until| *until > now);
-        let answers = self.answers_until.filter(|until| *until > now);
-        let first = patience.into_iter().chain(answers).chain([now + CHECK_INTERVAL]);
+        let first = patience.into_iter().chain([now + CHECK_INTERVAL]);
         let until = first.fold(self.until, Instant::min);
         let mut numbers = Vec::new();
         let length = until.saturating_duration_since(now);
@@ -164,26 +139,7 @@ impl<'a> Leader<'a> {
     fn drop_follower(&mut self, rank: usize) {
         if let Some(old) = self.followers.remove(&rank) {
             self.watch.remove(&old.stream);
-            // A newcomer cannot reconnect.
-            if rank >= self.member.service.world() {
-                self.agreement.gone(rank);
-            } else {
-                self.agreement.lost(rank);
-            }
-        }
-    }
-
-    /// Leaves out newcomers that do not reply: they must not block the running ranks.
-    fn leave_out_silent_newcomers(&mut self) {
-        self.answers_until = None;
-        for rank in self.agreement.silent_newcomers() {
-            let patience = NEWCOMER_PATIENCE.as_secs();
-            tracing::warn!(
-                rank,
-                patience,
-                "a process that wants to join does not answer: left out"
-            );
-            self.drop_follower(rank);
+            self.agreement.lost(rank);
         }
     }
 

@@ -40,15 +40,6 @@
 //!   call can be repeated. A rank that the others left out, which can only happen after a network
 //!   partition, gets an error from its next request.
 //!
-//! # Newcomers
-//!
-//! Processes that join are followers that the leader adds: the waiting room
-//! (`bootstrap::admission`) has authenticated them, so they are connected already and only have to
-//! be ready. They have the numbers above the old world. Nothing else differs: a newcomer that dies
-//! before it is ready is left out, a leader that dies takes its newcomers with it unless a member
-//! was ready for a proposal with them, and the trial finds newcomers that die later. So all
-//! survivors end in one world, with the same newcomers or without.
-//!
 //! # Cost
 //!
 //! The leader has one connection to each member, the others have one. There are two round trips
@@ -63,18 +54,16 @@
 //! death, and a proposal that some member may have committed is taken over.
 
 mod agreement;
+mod base;
 mod calls;
-mod contribution;
 mod follow;
 mod lead;
-mod newcomer;
 mod probe;
 
 pub(crate) use agreement::AgreedWorld;
+use base::ServiceBase;
+pub(crate) use base::{ServiceSettings, scope_of};
 pub(super) use calls::ShrinkCalls;
-pub use contribution::{Contribution, GrownWorld};
-pub(crate) use contribution::{ServiceBase, ServiceSettings, scope_of};
-pub(crate) use newcomer::enter;
 
 use super::{ControlConnection, GroupId, SILENCE_LIMIT, Service, ServiceError};
 use crate::world::peer::Peer;
@@ -94,10 +83,8 @@ const WHAT: &str = "going on without the dead";
 pub struct Survivors {
     /// This rank's service in the new world.
     pub service: Service,
-    /// By rank of the new world: its place in the group. Newcomers have the places above the group.
+    /// By rank of the new world: its place in the group.
     pub places: Vec<usize>,
-    /// The world that was agreed on first, if there were newcomers in it.
-    pub grown: Option<GrownWorld>,
 }
 
 /// One rank's part in an agreement.
@@ -139,11 +126,10 @@ impl Service {
         &self,
         group: GroupId,
         members: &[usize],
-        contribution: Contribution,
         deadline: Instant,
     ) -> Result<Survivors, ServiceError> {
         self.check_members(members)?;
-        self.agree(group, members, contribution, deadline)?.tried(deadline)
+        self.agree(group, members, deadline)?.tried(deadline)
     }
 
     /// As [`shrink`](Self::shrink), but a member of the new world may have died already.
@@ -151,38 +137,31 @@ impl Service {
         &self,
         group: GroupId,
         members: &[usize],
-        contribution: Contribution,
         deadline: Instant,
     ) -> Result<Survivors, ServiceError> {
-        let Contribution { report, waiting, base } = contribution;
-        if members.len() == 1 && base.is_none() {
+        if members.len() == 1 {
             let service = Self::alone(self.shared.settings.timeout).map_err(refused)?;
-            return Ok(Survivors { service, places: vec![0], grown: None });
+            return Ok(Survivors { service, places: vec![0] });
         }
         if self.shared.state().shrinks.is_decided(group) {
             return Err(ServiceError::Refused(
                 "the ranks have gone on already; use the communicator that they made".to_owned(),
             ));
         }
-        let base = self.base().or(base).ok_or_else(|| refused("this rank is alone"))?;
+        let base = self.base().ok_or_else(|| refused("this rank is alone"))?;
         let listener = base.listen_again().map_err(refused)?;
         let listen = listener.local_addr().map_err(refused)?;
-        let own = Peer { listen, report, wish: None, ..base.own.clone() };
+        let own = Peer { listen, report: Vec::new(), ..base.own.clone() };
         let member = Member { service: self, group, members, own, deadline };
-        let Agreed { proposal, controls } = member.agree(waiting)?;
+        let Agreed { proposal, controls } = member.agree()?;
         let rank = member.place_in(&proposal)?;
         self.shared.update(|state| state.shrinks.decide(group, &proposal));
-        let first = self.world();
-        let newcomer = |world: usize| world.checked_sub(first).map(|at| members.len() + at);
-        let place = |world: &usize| {
-            members.iter().position(|member| member == world).or_else(|| newcomer(*world))
-        };
+        let place = |world: &usize| members.iter().position(|member| member == world);
         let places: Option<Vec<usize>> = proposal.members.iter().map(place).collect();
         let places = places.ok_or_else(|| refused("the proposal names a rank of no member"))?;
-        let grown = places.iter().any(|place| *place >= members.len());
         let world = proposal.world.within(scope_of(listen));
         let service = base.settings.start(rank, &world, listener, controls).map_err(refused)?;
-        Ok(Survivors { service, places, grown: grown.then(|| GrownWorld::of(world)) })
+        Ok(Survivors { service, places })
     }
 
     /// The base of this rank's service in another world; `None` for a rank that is alone.
@@ -204,10 +183,9 @@ impl Survivors {
                 Err(error @ ServiceError::TimedOut { .. }) => return Err(error),
                 Err(error) => tracing::debug!(%error, "another rank is gone; agreeing again"),
             }
-            let next = service.agree(GroupId::WORLD, &all, Contribution::default(), deadline)?;
+            let next = service.agree(GroupId::WORLD, &all, deadline)?;
             let places = next.places.iter().map(|place| self.places[*place]).collect();
-            let grown = self.grown.map(|grown| grown.without(&next.places));
-            self = Self { service: next.service, places, grown };
+            self = Self { service: next.service, places };
         }
     }
 }
@@ -221,17 +199,15 @@ impl Member<'_> {
         self.service.rank()
     }
 
-    /// Follows the first member that exists, or leads. If it leads, it adds the newcomers that wait
-    /// at this rank. Those that the new world does not admit find their connections closed, and
-    /// retry.
-    fn agree(&self, waiting: Vec<(ControlConnection, Peer)>) -> Result<Agreed, ServiceError> {
+    /// Follows the first member that exists, or leads.
+    fn agree(&self) -> Result<Agreed, ServiceError> {
         let mut gone = BTreeSet::new();
         let mut prepared = None;
         loop {
             let first = self.members.iter().copied().find(|member| !gone.contains(member));
             let leader = first.expect("this rank is not gone");
             if leader == self.rank() {
-                return Leader::new(self, gone, prepared, waiting).map_err(refused)?.run();
+                return Leader::new(self, gone, prepared).map_err(refused)?.run();
             }
             let missing = match self.follow(leader, &mut prepared) {
                 (Followed::Committed(proposal), link) => {

@@ -1,4 +1,4 @@
-//! A rank's contribution to an agreement, and the settings of its service in the new world.
+//! The settings of a rank's service in every world of it.
 
 use super::agreement::AgreedWorld;
 use crate::world::VerbsAccess;
@@ -13,27 +13,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A world that ranks agreed on.
-#[derive(Clone, Debug)]
-pub struct GrownWorld {
-    /// All members. Ranks derive the conditions of their calls from these, also those that find at
-    /// once that a member has died: another rank may find it later, and keeps the conditions.
-    pub(crate) agreed: AgreedWorld,
-    /// The places of the members that were alive at the trial, in the order of their ranks.
-    pub(crate) kept: Vec<usize>,
-}
-
-/// One rank's contribution to an agreement.
-#[derive(Debug, Default)]
-pub struct Contribution {
-    /// The report to all others if there are newcomers.
-    pub report: Vec<u8>,
-    /// Waiting newcomers, on the rank of the waiting room.
-    pub(crate) waiting: Vec<(ControlConnection, Peer)>,
-    /// The settings of that rank's service, which it needs if it was alone before.
-    pub(crate) base: Option<ServiceBase>,
-}
 
 /// The part of a rank's service that every world of it shares.
 #[derive(Clone, Debug)]
@@ -54,19 +33,6 @@ pub(crate) struct ServiceSettings {
     /// The ports that this rank may listen on; `None` lets the kernel choose.
     pub(crate) data_ports: Option<RangeInclusive<u16>>,
     pub(crate) verbs: Arc<VerbsAccess>,
-}
-
-impl GrownWorld {
-    pub(crate) fn of(agreed: AgreedWorld) -> Self {
-        let kept = (0..agreed.peers.len()).collect();
-        Self { agreed, kept }
-    }
-
-    /// The same world after a trial at which those of its ranks at `places` were alive.
-    pub(super) fn without(self, places: &[usize]) -> Self {
-        let kept = places.iter().map(|place| self.kept[*place]).collect();
-        Self { kept, ..self }
-    }
 }
 
 impl ServiceBase {
