@@ -180,15 +180,10 @@ template <class T, int Rows> struct RowsOf {
     }
 };
 
-// Fetches rows into the cache of the GPU.
-template <int Rows> DEVICE void prefetch_rows(const u8* from, u64 stride) {
-    UNROLL for (int row = 0; row < Rows; row++) prefetch(from + row * stride);
-}
-
 // As `fold_eights`, `rows` times sixteen bytes a thread, of at most `Rows`. The loads of up to `Most` sources are all
-// under way before the first one is needed. `ahead`: the next rows are fetched into the cache of the GPU meanwhile.
+// under way before the first one is needed.
 template <class T, class Op, int Rows, int Most>
-DEVICE void fold_rows(const StepData& data, u32 count, u64 at, u64 stride, int rows, bool ahead) {
+DEVICE void fold_rows(const StepData& data, u32 count, u64 at, u64 stride, int rows) {
     RowsOf<T, Rows> next[Most];
     RowsOf<T, Rows>& sum = next[0];
     sum.load(data.from[0] + at, stride, rows);
@@ -197,9 +192,6 @@ DEVICE void fold_rows(const StepData& data, u32 count, u64 at, u64 stride, int r
         COUNT(rounds, 1);
         UNROLL for (u32 nth = 1; nth < Most; nth++) {
             next[nth].load(data.from[first + nth] + at, stride, first + nth < count ? rows : 0);
-        }
-        ROLLED for (u32 nth = first; nth < count && nth < first + Most && ahead; nth++) {
-            prefetch_rows<Rows>(data.from[nth] + at + Rows * stride, stride);
         }
         UNROLL for (u32 nth = 1; nth < Most; nth++) {
             sum.template add<Op>(next[nth], first + nth < count);
@@ -235,20 +227,18 @@ DEVICE u64 pass_empty_line(const Lane& self, const StepData& data, const Step& s
 template <class T, class Op, int Rows, int Least, int Most>
 DEVICE u64 fold_pieces(const Lane& self, const StepData& data, u32 count, u64 at, u64 end) {
     const u64 stride = MOVERS(self) * 16;
-    bool reaches = self.program->reaches;
     for (; at + (Least - 1) * stride < end; at += Rows * stride) {
-        // Not of slots: their writer has just left them in the cache of the GPU that they are read from.
-        bool ahead = reaches && at + (2 * Rows - 1) * stride < end;
         int rows = Least;
         UNROLL for (int row = Least; row < Rows; row++) rows += at + row * stride < end;
-        fold_rows<T, Op, Rows, Most>(data, count, at, stride, rows, ahead);
+        fold_rows<T, Op, Rows, Most>(data, count, at, stride, rows);
     }
     return at;
 }
 
-// Folds the sixteen bytes of each thread from `at` on that begin below `end`.
+// Folds the sixteen bytes of each thread that begin below `end`.
 template <class T, class Op>
-DEVICE void fold_until(const Lane& self, const StepData& data, u32 count, u64 at, u64 end) {
+DEVICE void fold_until(const Lane& self, const StepData& data, u32 count, u64 end) {
+    u64 at = (u64)threadIdx.x * 16;
     // As many loads as there are registers for: short numbers are combined as numbers of 32 bits.
     const u32 element = sizeof(typename T::Stored);
     const int two = element == 1 ? 3 : element == 2 ? 5 : 8;
@@ -264,23 +254,14 @@ DEVICE void fold_until(const Lane& self, const StepData& data, u32 count, u64 at
 }
 
 // Combines `bytes` bytes of all sources, none of which is a line, in their order, and stores the result where
-// it belongs. Stops at bytes of other ranks' buffers if one of them has failed: it may have them back.
+// it belongs.
 template <class T, class Op>
-DEVICE void execute(const Lane& self, StepData& data, const Step& step, u64 bytes) {
+DEVICE void execute(const Lane& self, const StepData& data, const Step& step, u64 bytes) {
     u32 count = step.fold->count;
     bool is_in_place = count == 1 && !data.slot && data.from[0] == data.into;
     if (is_in_place) return;
     u64 whole = is_aligned(data, count) ? bytes / 16 * 16 : 0;
-    // A look takes less than a hundredth of the loads between two of them.
-    u64 turn = self.program->reaches ? MOVERS(self) * 16 * 120 : whole;
-    for (u64 start = 0; start < whole && data.stops == OK; start += turn) {
-        u64 end = whole - start < turn ? whole : start + turn;
-        fold_until<T, Op>(self, data, count, start + (u64)threadIdx.x * 16, end);
-        if (end == whole) break;
-        PAUSE();
-        u64 report = failure_of(self, threadIdx.x % self.launch.ranks);
-        if (report != OK) data.stops = report;
-    }
+    fold_until<T, Op>(self, data, count, whole);
     fold_eights<T, Op, false>(self, data, step, whole, bytes, 0);
 }
 

@@ -80,9 +80,6 @@ struct Peer {
     u64 seen;
     // Publications of it that we are done with, if it is told at the end.
     u64 done;
-    // Its buffers, in a call that reaches them.
-    const u8* input;
-    const u8* output;
 };
 
 // Of a step: where the sources of its fold lie, where its result goes, and what is told behind it.
@@ -97,9 +94,6 @@ struct StepData {
     // Why a wait of the step is given up, by `report_of`. Movers write it before a barrier and read it
     // behind it.
     u64 waits;
-    // Why the step has not moved all its bytes: a rank whose buffers it reads has failed. That rank does not part,
-    // so no rank takes the call for done.
-    u64 stops;
     // The same for posters. Movers may write `waits` of a later step while they look.
     bool gives_up;
 };
@@ -263,24 +257,18 @@ template <class L> DEVICE void give_up(const L& launch, u64 report) {
 
 // Waits until `*counter`, which `peer` writes, is at least `target`. Returns what it is. Looks have no order
 // until one finds it: one that has drops what the multiprocessor has cached, also for other kernels.
-template <class Self>
-DEVICE u64 poll(const Self& self, const u64* counter, u64 target, u32 peer, u64& gives_up) {
-    COUNT(awaits, threadIdx.x == 0);
+DEVICE u64 await(const Lane& self, StepData& data, const u64* counter, u64 target, u32 peer) {
     Patience patience = {peer, 0, 0, false};
     u64 value = load_acquire(counter);
     while (value < target) {
         u64 report = patience.look(self);
         if (report != OK) {
-            gives_up = report;
+            data.waits = report;
             break;
         }
         if (load_relaxed(counter) >= target) value = load_acquire(counter);
     }
     return value;
-}
-
-DEVICE u64 await(const Lane& self, StepData& data, const u64* counter, u64 target, u32 peer) {
-    return poll(self, counter, target, peer, data.waits);
 }
 
 // Waits until publication `position` of `peer` is in its slot. Another call's may be there instead.
@@ -292,33 +280,24 @@ DEVICE void await_arrival(const Lane& self, StepData& data, u64 position, u32 pe
     if (has_come && value != target) data.waits = report_of(self, peer, MISMATCH);
 }
 
-// A report, if `peer` has failed. Its host closes its mailboxes when no call reads its buffers any more.
-DEVICE u64 failure_of(const Lane& self, u32 peer) {
-    u64 failed = load_relaxed(self.peers[peer].mailbox.failed);
-    return failed == OK || failed == CLOSED ? (u64)OK : report_of(self, peer, ABORTED);
-}
-
 // ---- What a fold needs
 
 DEVICE u8* memory(const Launch& launch, u32 place) {
     return place == INPUT ? launch.input : place == OUTPUT ? launch.output : launch.scratch;
 }
 
-// The number of the publication that brings or announces a source, from one; zero if it is there from the start.
+// The number of the publication that brings a source, from one; zero if it is in a buffer.
 DEVICE u64 publication_of(const Lane& self, const Source& source, u32 k) {
-    if (source.place < BOARD || source.publication == LENT) return 0;
+    if (source.place != BOARD) return 0;
     u32 peer = source.peer;
     return self.peers[peer].before + number(self.program, peer, source.publication, source.stage, k) + 1;
 }
 
-// Where window `k` of a source lies, which publication `number` brings or announces.
+// Where window `k` of a source lies. Publication `number` brings it, if there is one.
 DEVICE const u8* place_of(const Lane& self, const Source& source, u64 number, u32 k, Range mine) {
-    const Peer& peer = self.peers[source.peer];
-    if (source.place == BOARD) return slot_of(self, peer.mailbox, number - 1);
+    if (source.place == BOARD) return slot_of(self, self.peers[source.peer].mailbox, number - 1);
     Range range = window(source.extent, self.program->windows, k);
-    const u8* of_peer = source.place == PEER_INPUT ? peer.input : peer.output;
-    const u8* buffer = source.place < BOARD ? memory(self.launch, source.place) : of_peer;
-    return buffer + range.start + mine.start;
+    return memory(self.launch, source.place) + range.start + mine.start;
 }
 
 // Waits until `reader` is done with what lies in the slot of publication `position`.
@@ -341,30 +320,16 @@ struct Step {
     u64 position;
 };
 
-// How many sources, from the first one of a step on, the step awaits. Where folds publish nothing, no rank waits
-// for them, and so the first of them awaits the sources of all.
-DEVICE u32 awaited(const Lane& self, const Step& step) {
-    const Program* program = self.program;
-    const Fold* folds = list<Fold>(program, program->folds);
-    const Fold* first = folds + program->quiet;
-    if (!program->reaches || !self.launch.tells_late || step.fold < first) return step.fold->count;
-    const Fold& last = folds[program->fold_count - 1];
-    return step.fold == first ? last.first + last.count - first->first : 0;
-}
-
 // Each mover awaits one source, or one reader of the slot, of a step, of which this lane does the part
 // `mine`.
 DEVICE void prepare(Lane& self, StepData& data, const Step& step, Range mine) {
     const Fold& fold = *step.fold;
-    u32 awaits = awaited(self, step);
-    for (u32 at = threadIdx.x; at < fold.count || at < awaits; at += self.movers) {
+    for (u32 at = threadIdx.x; at < fold.count; at += self.movers) {
         const Source& source = step.sources[at];
         u64 number = publication_of(self, source, step.k);
-        if (at < fold.count) {
-            data.number[at] = number;
-            data.from[at] = place_of(self, source, number, step.k, mine);
-        }
-        bool waits = number != 0 && at < awaits && self.launch.protocol == SIMPLE;
+        data.number[at] = number;
+        data.from[at] = place_of(self, source, number, step.k, mine);
+        bool waits = number != 0 && self.launch.protocol == SIMPLE;
         if (waits) await_arrival(self, data, number - 1, source.peer);
     }
     for (u32 reader = threadIdx.x; reader < self.launch.ranks && fold.audience;
@@ -375,7 +340,6 @@ DEVICE void prepare(Lane& self, StepData& data, const Step& step, Range mine) {
         Range range = window(fold.extent, self.program->windows, step.k);
         bool stores = fold.into != NOWHERE;
         data.into = stores ? memory(self.launch, fold.into) + range.start + mine.start : 0;
-        bool has_payload = fold.audience && !self.program->reaches;
-        data.slot = has_payload ? slot_of(self, self.launch.ours, step.position) : 0;
+        data.slot = fold.audience ? slot_of(self, self.launch.ours, step.position) : 0;
     }
 }

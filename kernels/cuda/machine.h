@@ -16,7 +16,6 @@ struct alignas(16) Sixteen {
 #define SHARED(type, name) __shared__ type name
 #define SHARED_WORDS(name, count) __shared__ u64 name[count]
 #define UNROLL _Pragma("unroll")
-#define ROLLED _Pragma("unroll 1")
 #define PAUSE() do {} while (0)
 // Adds to a count of the emulator.
 #define COUNT(what, amount) do {} while (0)
@@ -101,9 +100,6 @@ DEVICE Sixteen load_sixteen(const u8* from, bool is_there) {
 }
 
 DEVICE void store_sixteen(u8* into, const Sixteen& sixteen) { *(Sixteen*)into = sixteen; }
-
-// Fetches the memory around `from` into the cache of the GPU.
-DEVICE void prefetch(const u8* from) { asm volatile("prefetch.global.L2 [%0];" :: "l"(from)); }
 
 // Nanoseconds since some point in time.
 DEVICE u64 now() {

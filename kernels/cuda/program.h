@@ -17,20 +17,14 @@ struct Extent {
     u32 lacks;
 };
 
-// Where a fold stores, and where a source lies: in a buffer of the rank, in a slot, or in a buffer of another
-// rank, which only programs that reach buffers have.
-enum Place : u32 {
-    INPUT = 0, OUTPUT = 1, SCRATCH = 2, BOARD = 3, NOWHERE = 4, PEER_INPUT = 5, PEER_OUTPUT = 6,
-};
-
-// Instead of a publication: the source is ready from the start of the call.
-enum : u32 { LENT = 0xffffffffu };
+// Where a fold stores, and where a source lies: in a buffer of the rank, or in a slot.
+enum Place : u32 { INPUT = 0, OUTPUT = 1, SCRATCH = 2, BOARD = 3, NOWHERE = 4 };
 
 struct Source {
     Extent extent;
     u32 place;
-    // The other rank; and of the publication that brings or announces the source, the index among that
-    // rank's publishing folds, and the stage of that fold.
+    // In a slot: the rank that publishes it, its index among that rank's publishing folds, and the stage of
+    // that fold.
     u32 peer;
     u32 publication;
     u32 stage;
@@ -73,25 +67,7 @@ struct Program {
     u32 element;
     u32 ranks;
     u32 me;
-    // Not zero: folds read buffers of other ranks, and publications have no payload.
-    u32 reaches;
-    // Of the folds over buffers, those from this one on publish nothing.
-    u32 quiet;
-    // Bytes of the rank's input and output that other ranks read.
-    u64 exposed[2];
 };
-
-// What a lane tells one of another rank in a call that reaches buffers.
-struct Meeting {
-    const u8* input;
-    const u8* output;
-    // The number of the call from one, above its mark: the buffers are there.
-    u64 begun;
-    // The number of the last call whose buffers of others the lane is done with.
-    u64 done;
-};
-// `MEETING_BYTES` of `transports/src/cuda/layout.rs`.
-static_assert(sizeof(Meeting) == 32, "lanes have so much room for a meeting");
 
 // The memory of a rank that other ranks reach. A counter is written by one thread and never goes
 // back, also not from one call to the next.
@@ -110,10 +86,6 @@ struct Mailbox {
     // By rank: the call that it makes, the number of the call above its fingerprint. That rank writes
     // it.
     u64* announced;
-    // By rank and lane. That rank writes it.
-    Meeting* meetings;
-    // The rank's `failed`, as in `Launch`.
-    const u64* failed;
 };
 
 enum Protocol : u32 {
@@ -137,8 +109,6 @@ enum Status : u32 {
     OVERLAP = 4,
     // The rank that the report names has left, and has not published what was awaited.
     LEFT = 5,
-    // The host has closed the mailboxes after all of the rank's calls had ended in order.
-    CLOSED = 6,
 };
 
 enum : u32 { EACH = 0xffffffffu };

@@ -17,7 +17,7 @@
 // ---- After a fold
 
 // The number of publications of the writer of source `at` that we are done with; zero if another source
-// of the fold tells more about that writer, or if no publication brings or announces the source.
+// of the fold tells more about that writer, or if no publication brings the source.
 DEVICE u64 credit(const StepData& data, const Step& step, u32 at) {
     const Source* sources = step.sources;
     if (data.number[at] == 0) return 0;
@@ -104,8 +104,8 @@ DEVICE u64 move_lines(const Lane& self, const StepData& data, const Step& step, 
     return is_first ? pass_empty_line(self, data, step, flag) : (u64)OK;
 }
 
-DEVICE bool give_up_waiting(Lane& self, u64 report) {
-    if (threadIdx.x == 0) self.report = report;
+DEVICE bool give_up_waiting(Lane& self, const StepData& data) {
+    if (threadIdx.x == 0) self.report = data.waits;
     return false;
 }
 
@@ -116,7 +116,7 @@ template <class T, class Op> struct Together {
         Parts parts = parts_of(self, step);
         prepare(self, data, step, parts.mine);
         __syncthreads();
-        if (data.waits != OK) return give_up_waiting(self, data.waits);
+        if (data.waits != OK) return give_up_waiting(self, data);
         if (step.fold->audience && begins_half(step.position, self.launch.slots)) {
             wipe(self, data);
             __syncthreads();
@@ -145,8 +145,7 @@ template <class T, class Op> struct Mover {
         Range mine = parts_of(self, step).mine;
         prepare(self, data, step, mine);
         wait_at(READY + parity(step.nth), blockDim.x);
-        u64 stops = self.data[parity(step.nth + 1)].stops;
-        bool goes_on = data.waits == OK && stops == OK;
+        bool goes_on = data.waits == OK;
         if (goes_on) {
             execute<T, Op>(self, data, step, mine.bytes);
             note(self, data, step);
@@ -156,7 +155,7 @@ template <class T, class Op> struct Mover {
         arrive_at(DONE + parity(step.nth), blockDim.x);
         if (goes_on) return true;
         leave_barriers(self, step.nth + 1);
-        return give_up_waiting(self, data.waits != OK ? data.waits : stops);
+        return give_up_waiting(self, data);
     }
 
     // Posters have been at the barrier of the next step, if there is one, and no mover will be.

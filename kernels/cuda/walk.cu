@@ -19,7 +19,6 @@
 // The loops have no compiler-specific hints but `machine.h`, so that a C++ compiler runs the same text
 // on a CPU (`emulated/`).
 
-#include "meet.h"
 #include "short.h"
 #include "step.h"
 
@@ -45,7 +44,7 @@ DEVICE void begin(Lane& self, const Launch& launch, u32 lane, u64* copy) {
         self.lane = lane;
         self.movers = blockDim.x - (launch.protocol == SIMPLE ? POSTERS : 0);
         self.report = OK;
-        for (StepData& data : self.data) data.waits = data.stops = OK;
+        for (StepData& data : self.data) data.waits = OK;
         self.program = launch.bytes <= SHORT_PROGRAM ? (const Program*)copy : launch.program;
     }
     for (u32 rank = threadIdx.x; rank < launch.ranks; rank += blockDim.x) {
@@ -140,13 +139,8 @@ template <class T, class Op> DEVICE void walk_as(Lane& self, const Launch& launc
         return;
     }
     resume(self);
-    bool reaches = self.program->reaches;
-    if (reaches) meet(self);
-    bool is_done = self.report == OK && run<T, Op>(self);
+    bool is_done = run<T, Op>(self);
     __syncthreads();
-    u64 stops = self.data[0].stops | self.data[1].stops;
-    if (is_done && stops != OK) is_done = give_up_waiting(self, stops);
-    if (is_done && reaches) part_from_all(self);
     if (is_done) count(self);
     __syncthreads();
     if (self.report == OK) {

@@ -16,14 +16,7 @@ pub mod place {
     /// In a slot of another rank.
     pub const BOARD: u32 = 3;
     pub const NOWHERE: u32 = 4;
-    /// In the input of another rank.
-    pub const PEER_INPUT: u32 = 5;
-    /// In the output of another rank.
-    pub const PEER_OUTPUT: u32 = 6;
 }
-
-/// Instead of a publication: the source in a buffer of another rank is ready from the start of the call.
-pub const LENT: u32 = u32::MAX;
 
 /// Bytes that windows cut a chunk into, so that each begins as aligned as the chunk.
 pub const PACK: u64 = 16;
@@ -50,9 +43,9 @@ pub struct PackedSource {
     pub extent: PackedExtent,
     /// A [`place`].
     pub place: u32,
-    /// The rank that publishes it, or that has it in a buffer.
+    /// The rank that publishes it.
     pub peer: u32,
-    /// The index among that rank's publishing folds of the one that brings or announces it, or [`LENT`].
+    /// Its index among that rank's publishing folds.
     pub publication: u32,
     /// The stage of that fold.
     pub stage: u32,
@@ -118,23 +111,6 @@ pub struct PackedProgram {
     pub element: u32,
     pub ranks: u32,
     pub me: u32,
-    /// 1 if folds read buffers of other ranks, and publications have no payload; else 0.
-    pub reaches: u32,
-    /// Of the folds over buffers, those from this one on publish nothing.
-    pub quiet: u32,
-    /// Bytes of the rank's input and output that other ranks read.
-    pub exposed: [u64; 2],
-}
-
-impl PackedSource {
-    fn is_of_peer(&self) -> bool {
-        [place::PEER_INPUT, place::PEER_OUTPUT].contains(&self.place)
-    }
-
-    /// True if a publication brings or announces it.
-    fn is_announced(&self) -> bool {
-        self.place == place::BOARD || (self.is_of_peer() && self.publication != LENT)
-    }
 }
 
 impl PackedProgram {
@@ -242,8 +218,7 @@ impl<'a> Checker<'a> {
     fn needs(&self) -> Result<BufferNeeds, String> {
         self.check_stages()?;
         let publications = self.check_numberings()?;
-        let [input, output] = self.program.exposed;
-        let mut needs = BufferNeeds { input, output, publications, ..BufferNeeds::default() };
+        let mut needs = BufferNeeds { publications, ..BufferNeeds::default() };
         for fold in &self.folds {
             self.add_fold(fold, &mut needs)?;
         }
@@ -256,14 +231,7 @@ impl<'a> Checker<'a> {
         let in_range = first_of.iter().all(|first| *first <= self.program.fold_count);
         require(in_range, "a stage begins behind the last fold")?;
         let fits = self.folds.iter().all(|fold| fold.stage < self.program.stages);
-        require(fits, "a fold has a stage that does not exist")?;
-        let Some(quiet) = self.folds.get(self.program.quiet as usize..) else {
-            return Err("folds that do not exist publish nothing".to_owned());
-        };
-        let follow = quiet.windows(2).all(|two| two[0].first + two[0].count == two[1].first);
-        let is_quiet = quiet.iter().all(|fold| fold.audience == 0);
-        let is_whole = self.program.windows == 1 || quiet.is_empty();
-        require(follow && is_quiet && is_whole, "folds that publish nothing are of another kind")
+        require(fits, "a fold has a stage that does not exist")
     }
 
     /// Returns the most publications of a rank.
@@ -276,7 +244,7 @@ impl<'a> Checker<'a> {
             list::<u32>(self.bytes, numbering.before, numbering.befores)?;
             list::<u64>(self.bytes, numbering.sum, numbering.sums)?;
         }
-        let named = self.sources.iter().filter(|source| source.is_announced());
+        let named = self.sources.iter().filter(|source| source.place == place::BOARD);
         let mut peers = named.map(|source| all.get(source.peer as usize));
         let numbered = peers.all(|peer| peer.is_some_and(|peer| peer.folds > 0));
         require(numbered, "a source is the publication of a rank that makes none")?;
@@ -289,7 +257,7 @@ impl<'a> Checker<'a> {
         require(fold.audience & !everyone == 0, "a reader does not exist")?;
         let longest = self.longest_window(&fold.extent)?;
         self.add(fold.into, &fold.extent, needs)?;
-        if fold.audience != 0 && self.program.reaches == 0 {
+        if fold.audience != 0 {
             needs.publication = needs.publication.max(longest);
         }
         for source in &self.sources[fold.first as usize..][..fold.count as usize] {
@@ -299,15 +267,10 @@ impl<'a> Checker<'a> {
                 needs.publication = needs.publication.max(longest);
                 continue;
             }
-            let may_be = self.program.reaches == 1 && source.peer < self.program.ranks;
-            let is_reached = !source.is_of_peer() || may_be;
-            require(is_reached, "a source is in a buffer that is not reached")?;
             let cut = |it: &PackedExtent| (it.quotient, it.remainder, it.lacks);
             let alike = cut(&source.extent) == cut(&fold.extent);
             require(alike, "a source has another length than its fold")?;
-            if !source.is_of_peer() {
-                self.add(source.place, &source.extent, needs)?;
-            }
+            self.add(source.place, &source.extent, needs)?;
         }
         Ok(())
     }

@@ -10,7 +10,6 @@ use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::{DeviceLinks, StreamLinks};
 use crate::tuner::{
     CostTable, DevicePrices, DeviceQuestion, Explanation, PlanOverride, Question, choose,
-    over_buffers,
 };
 use maypole_kernels::packed::MOST_SHORT_RANKS;
 
@@ -74,13 +73,10 @@ pub fn explain(
     };
     let machine = (&place.boards(hosts, &[]), unknown.as_ref().unwrap_or(links));
     let streams = (costs, &StreamLinks::undecided());
-    let ways = Ways {
-        short: (place == MailboxPlace::Gpus && links.world() <= MOST_SHORT_RANKS)
-            .then(|| longest_lines(links) as u64),
-        over_buffers: place == MailboxPlace::Gpus && is_one_gpu(links),
-    };
+    let short = (place == MailboxPlace::Gpus && links.world() <= MOST_SHORT_RANKS)
+        .then(|| longest_lines(links) as u64);
     let call = (collective, bytes);
-    let mut explanation = explain_at((place, ways), streams, machine, call, (wanted, |_| true));
+    let mut explanation = explain_at((place, short), streams, machine, call, (wanted, |_| true));
     if !hosts.is_one() {
         explanation.refuse_gpus(BETWEEN_HOSTS);
     }
@@ -89,23 +85,10 @@ pub fn explain(
 
 const BETWEEN_HOSTS: &str = "mailboxes are in memory of the host: the ranks are on several hosts";
 
-/// How calls of a group may run besides walks over mailboxes.
-#[derive(Clone, Copy)]
-struct Ways {
-    /// Those with publications of at most so many bytes as one exchange.
-    short: Option<u64>,
-    /// Others over the buffers of all ranks.
-    over_buffers: bool,
-}
-
-fn is_one_gpu(links: &DeviceLinks) -> bool {
-    links.gpus().iter().all(|gpu| *gpu == links.gpus()[0])
-}
-
-/// As [`explain`], with mailboxes that are there, between whose hosts there are such streams. The algorithm is one
-/// that the call may take by `keeps_order`.
+/// As [`explain`], with mailboxes that are there, between whose hosts there are such streams. Calls with publications
+/// of at most `short` bytes may be one exchange. The algorithm is one that the call may take by `keeps_order`.
 fn explain_at(
-    (place, ways): (MailboxPlace, Ways),
+    (place, short): (MailboxPlace, Option<u64>),
     (costs, streams): (&CostTable, &StreamLinks),
     (boards, links): (&Boards, &DeviceLinks),
     (collective, bytes): (Collective, usize),
@@ -121,16 +104,11 @@ fn explain_at(
         choice.keep_to(keeps_order);
         let world = links.world();
         let chosen = (choice.plan.algorithm, wanted.is_none());
-        let form = |few| {
-            let mut forms = one_hop_forms(collective, world, chosen, few).into_iter();
-            forms.find_map(|form| Some((form, chunk_of(form, collective, (bytes, world), few)?)))
-        };
-        let fits = |chunk| ways.short.is_some_and(|most| chunk as u64 <= most);
-        if let Some((form, _)) = form(true).filter(|(_, chunk)| fits(*chunk)) {
+        let mut forms = one_hop_forms(collective, world, chosen).into_iter();
+        let form = forms.find_map(|form| Some((form, chunk_of(form, collective, (bytes, world))?)));
+        if let Some((form, _)) = form.filter(|(_, chunk)| Some(*chunk as u64) <= short) {
             choice.run_as(form);
             gpus.is_exchange = true;
-        } else if let Some((form, _)) = ways.over_buffers.then(|| form(false)).flatten() {
-            gpus.over_buffers = Some(over_buffers(&question, &prices.costs, form));
         }
     }
     let mut explanation = Explanation::on_gpus(&question, streams, wanted, choice, gpus);
@@ -146,7 +124,7 @@ fn explain_at(
 
 /// The sources of the costs.
 fn sources(prices: &CallPrices, place: MailboxPlace, links: &DeviceLinks) -> DevicePrices {
-    let one_gpu = is_one_gpu(links);
+    let one_gpu = links.gpus().iter().all(|gpu| *gpu == links.gpus()[0]);
     let network = prices.costs.network;
     let between = match links.between(0, 0) {
         _ if place == MailboxPlace::Hosts && !network.is_near() => format!(", over {network}"),
@@ -157,7 +135,7 @@ fn sources(prices: &CallPrices, place: MailboxPlace, links: &DeviceLinks) -> Dev
     let source = format!("{}{between}", prices.source);
     let are_measured = one_gpu && place == MailboxPlace::Gpus;
     let links = links.clone();
-    DevicePrices { links, source, are_measured, is_exchange: false, over_buffers: None }
+    DevicePrices { links, source, are_measured, is_exchange: false }
 }
 
 impl Comm {
@@ -216,13 +194,11 @@ impl Comm {
             let machine = (&rank.machine.boards, &rank.machine.links);
             let conditions = &engine.conditions;
             let streams = (&conditions.prices(), &conditions.links);
-            let board = &rank.connected().board;
-            let (short, over_buffers) = (board.longest_short_call(), board.reaches_buffers());
-            let ways = Ways { short, over_buffers };
+            let short = rank.connected().board.longest_short_call();
             let chooser = engine.chooser_on(&rank.machine);
             let wanted = (wanted, |algorithm| chooser.keeps_order(collective, algorithm));
             let mut explanation =
-                explain_at((place, ways), streams, machine, (collective, bytes), wanted);
+                explain_at((place, short), streams, machine, (collective, bytes), wanted);
             if let Some(why) = &rank.connected().in_host {
                 explanation.refuse_gpus(&format!("mailboxes are in memory of the host: {why}"));
             }
@@ -270,39 +246,6 @@ mod tests {
                     (0.3..1.5).contains(&ratio),
                     "{bytes} bytes, {ranks} ranks: {predicted} us"
                 );
-            }
-        }
-    }
-
-    /// A byte is moved once over buffers, but lanes part at the end: so that pays where bytes are many.
-    #[test]
-    fn calls_over_buffers_are_priced_beside_those_through_slots() {
-        let all = [
-            (Collective::AllReduce, "two-shot"),
-            (Collective::AllGather, "direct"),
-            (Collective::ReduceScatter, "direct"),
-            (Collective::Broadcast { root: 1 }, "linear"),
-        ];
-        for (collective, form) in all {
-            for ranks in [2, 4, 8] {
-                let links = DeviceLinks::unknown(&vec![0; ranks]);
-                let mut pays = Vec::new();
-                for bytes in (18..30).map(|bits| 1 << bits) {
-                    let all = on_one_host(&links, collective, bytes);
-                    let Some(choice) = all.gpus.as_ref().unwrap().over_buffers.clone() else {
-                        println!("{collective:?} of {bytes} bytes, {ranks} ranks: {all}");
-                        continue;
-                    };
-                    let best = choice.best.unwrap();
-                    println!(
-                        "{collective:?} of {bytes}, {ranks} ranks: {} + {} by {}, {} through slots",
-                        best.predicted_ns, choice.asking_ns, best.plan.algorithm, choice.staged_ns
-                    );
-                    assert!(all.to_string().contains(" us to part, against "), "{all}");
-                    pays.push(!choice.candidates.is_empty());
-                    assert_eq!(best.plan.algorithm.name(), form);
-                }
-                assert!(pays.is_sorted(), "{collective:?}, {ranks} ranks: {pays:?}");
             }
         }
     }

@@ -1,26 +1,21 @@
-//! The forms in which calls run whose ranks need not pass on what they have read: one exchange of few bytes, and
-//! programs over the buffers of all ranks.
+//! The forms in which calls of few bytes run, whose ranks need not pass on what they have read: one exchange.
 
 use crate::algorithms::Algorithm;
-use crate::lower::{
-    BufferPlaces, DeviceProgram, DeviceSlots, LoweringInput, lower_for_buffers, lower_for_device,
-};
+use crate::lower::{BufferPlaces, DeviceProgram, DeviceSlots, LoweringInput, lower_for_device};
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Boards;
 use crate::schedule::{Layout, Placement};
 
-/// The algorithms by which calls may run in the place of `chosen`: those with equal bits, of one hop where bytes are
-/// `few`, and else of the fewest bytes. `is_free`: the program has not named the algorithm.
+/// The algorithms of one hop by which calls may run in the place of `chosen`: those with equal bits. `is_free`: the
+/// program has not named the algorithm.
 pub(super) fn one_hop_forms(
     collective: Collective,
     world: usize,
     (chosen, is_free): (Algorithm, bool),
-    few: bool,
 ) -> Vec<Algorithm> {
-    let shots = if few { Algorithm::OneShot } else { Algorithm::TwoShot };
     let movers = vec![Algorithm::Direct, Algorithm::OneShot, Algorithm::Linear];
     let forms = match chosen {
-        Algorithm::OneShot | Algorithm::TwoShot if is_free => vec![shots],
+        Algorithm::OneShot | Algorithm::TwoShot if is_free => vec![Algorithm::OneShot],
         Algorithm::OneShot | Algorithm::TwoShot | Algorithm::Direct => vec![chosen],
         _ if is_free && !collective.reduces() => movers,
         _ => Vec::new(),
@@ -29,13 +24,11 @@ pub(super) fn one_hop_forms(
     forms.into_iter().filter(|form| world > 1 && implements(form)).collect()
 }
 
-/// The bytes of a chunk of `bytes` bytes in all by `form`, if it has a program as one exchange where bytes are `few`,
-/// else over the buffers of all ranks.
+/// The bytes of a chunk of `bytes` bytes in all by `form`, if its program is one exchange.
 pub(super) fn chunk_of(
     form: Algorithm,
     collective: Collective,
     (bytes, world): (usize, usize),
-    few: bool,
 ) -> Option<usize> {
     let schedules = form.schedules(collective, world)?;
     let chunks = schedules[0].chunks;
@@ -49,14 +42,8 @@ pub(super) fn chunk_of(
         fingerprint: 1,
     };
     let slots = DeviceSlots { bytes: 16, count: 16 };
-    let is_exchange = || {
-        let program = lower_for_device(&request, slots, 0, Placement::Apart).ok()?;
-        let places = BufferPlaces { input: 0, output: usize::MAX / 2 };
-        DeviceProgram::exchange(&program, 0, places)
-    };
-    let has_program = match few {
-        true => is_exchange().is_some(),
-        false => lower_for_buffers(&request, slots, 0).is_some(),
-    };
-    has_program.then(|| bytes.div_ceil(chunks.max(1)))
+    let program = lower_for_device(&request, slots, 0, Placement::Apart).ok()?;
+    let places = BufferPlaces { input: 0, output: usize::MAX / 2 };
+    let exchange = DeviceProgram::exchange(&program, 0, places);
+    exchange.map(|_| bytes.div_ceil(chunks.max(1)))
 }

@@ -9,7 +9,6 @@ use super::rank::{DeviceRank, IS_CONNECTED};
 use crate::engine::calls::call::CollectiveCall;
 use crate::engine::device::DeviceLowered;
 use crate::error::Result;
-use crate::lower::DeviceProgram;
 use crate::tuner::Plan;
 use cudarc::driver::CudaStream;
 use maypole_kernels::cuda::CudaError;
@@ -71,8 +70,8 @@ impl DeviceRank {
         }
         let kernels = self.kernels_of(call).map_err(said)?;
         let is_short = |bytes: u64| Some(bytes) <= self.board().longest_short_call();
-        let short = is_short(longest as u64).then(|| self.lower_forms(call, plan, true)).flatten();
-        let short = short.and_then(|(it, _)| Some((it.exchange?, it)));
+        let short = is_short(longest as u64).then(|| self.lower_short(call, plan)).flatten();
+        let short = short.and_then(|it| Some((it.exchange?, it)));
         let short = short.filter(|(program, _)| is_short(u64::from(program.bytes)));
         if let Some((program, lowered)) = short {
             if !is_captured {
@@ -81,51 +80,30 @@ impl DeviceRank {
             return Ok(Prepared { lowered, kernel: kernels.short, way: Way::Short(program) });
         }
         let shapes = self.board().shapes();
-        // The root of a short call with one waits for no rank, and over buffers it would.
-        let least = call.collective.root().map_or(0, |_| plan::LONGEST_LINES as u64);
-        let reaches = self.board().reaches_buffers();
-        let over_buffers = reaches.then(|| self.lower_forms(call, plan, false)).flatten();
-        let is_long = |it: &(DeviceLowered, _)| it.0.record.bytes > least;
-        let (lowered, packed, room, longest) = match over_buffers.filter(is_long) {
-            Some((lowered, packed)) => {
-                // Each lane moves a part of all bytes.
-                let bytes = lowered.record.bytes;
-                (lowered, packed, plan::room(shapes, usize::MAX).0, bytes)
-            }
-            None => {
-                let (room, slots) = plan::room(shapes, longest);
-                let plan = Plan { window: plan::window(shapes.of(room), longest), ..plan };
-                let engine = self.comm.engine.get();
-                let (lowered, packed) =
-                    engine.lower_on_device(call, plan, (slots, false), &self.machine)?;
-                (lowered, packed, room, longest as u64)
-            }
-        };
+        let (room, slots) = plan::room(shapes, longest);
+        let plan = Plan { window: plan::window(shapes.of(room), longest), ..plan };
+        let engine = self.comm.engine.get();
+        let (lowered, packed) = engine.lower_on_device(call, plan, slots, &self.machine)?;
         let code = match is_captured {
             true => load_aside(&self.connected().aside, packed.bytes()),
             false => self.make_room(&lowered, call, |home| DeviceCode::load(home, packed.bytes())),
         };
-        let way = Way::Walk { code: Box::new(code.map_err(said)?), room, longest };
+        let way = Way::Walk { code: Box::new(code.map_err(said)?), room, longest: longest as u64 };
         Ok(Prepared { lowered, kernel: kernels.walk, way })
     }
 
-    /// Lowers `call` by the first of its [forms](one_hop_forms) that is possible: over lines if bytes are
-    /// `few`, else over the buffers of all ranks. All ranks compute the same, independent of their buffers.
-    fn lower_forms(
-        &self,
-        call: CollectiveCall,
-        plan: Plan,
-        few: bool,
-    ) -> Option<(DeviceLowered, DeviceProgram)> {
-        let slots = plan::room(self.board().shapes(), if few { 0 } else { usize::MAX }).1;
+    /// Lowers `call` by the first of its [forms](one_hop_forms) that is possible. All ranks compute the same,
+    /// independent of their buffers.
+    fn lower_short(&self, call: CollectiveCall, plan: Plan) -> Option<DeviceLowered> {
+        let slots = plan::room(self.board().shapes(), 0).1;
         let lower = |algorithm| {
             let plan = Plan { algorithm, window: usize::MAX };
             let engine = self.comm.engine.get();
-            engine.lower_on_device(call, plan, (slots, !few), &self.machine).ok()
+            Some(engine.lower_on_device(call, plan, slots, &self.machine).ok()?.0)
         };
         let is_free = self.comm.engine.get().settings.plan_for(call.collective).is_none();
         let chosen = (plan.algorithm, is_free);
-        let forms = one_hop_forms(call.collective, self.comm.world(), chosen, few);
+        let forms = one_hop_forms(call.collective, self.comm.world(), chosen);
         forms.into_iter().find_map(lower)
     }
 

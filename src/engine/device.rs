@@ -13,8 +13,7 @@ use crate::error::{Error, Result};
 use crate::execute::LinkError;
 use crate::execute::messages::AllowedTime;
 use crate::lower::{
-    BufferPlaces, DeviceProgram, DeviceSlots, LoweringInput, Program, lower_for_buffers,
-    lower_for_device,
+    BufferPlaces, DeviceProgram, DeviceSlots, LoweringInput, Program, lower_for_device,
 };
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Boards;
@@ -171,8 +170,7 @@ impl Engine {
         self.chooser_of(&machine.boards, &machine.conditions, Some(machine.question()))
     }
 
-    /// Lowers `call` by `plan` for mailboxes with these `slots`, or, if it `reaches` them, for the buffers of
-    /// all ranks.
+    /// Lowers `call` by `plan` for mailboxes with these `slots`.
     ///
     /// # Errors
     /// Why there is no such program, on no rank.
@@ -180,7 +178,7 @@ impl Engine {
         &self,
         call: CollectiveCall,
         plan: Plan,
-        (slots, reaches): (DeviceSlots, bool),
+        slots: DeviceSlots,
         machine: &DeviceMachine,
     ) -> std::result::Result<(DeviceLowered, DeviceProgram), &'static str> {
         let schedules = machine.schedules(plan.algorithm, call.collective);
@@ -192,10 +190,7 @@ impl Engine {
         let label = LoweringLabel { fingerprint, ..label };
         let lowered =
             self.lower_by(call, (&schedules, &machine.all), label, |input, rank, placement| {
-                match reaches {
-                    true => lower_for_buffers(input, slots, rank),
-                    false => lower_for_device(input, slots, rank, placement).ok(),
-                }
+                lower_for_device(input, slots, rank, placement).ok()
             });
         let (layout, program) = lowered.ok_or("ranks would wait for one another")?;
         let element = call.kind.size();

@@ -8,14 +8,13 @@
 //! On a GPU many blocks of threads walk the same program, each on its part of every window. They
 //! are not in step. If two folds split the same bytes into different parts, one block could read
 //! bytes that another block has not written yet. No algorithm of the table does that, because a
-//! schedule sends chunks as it received them. A program that does is not packed. Buffers of other ranks are
-//! read in whole chunks, which all ranks cut alike.
+//! schedule sends chunks as it received them. A program that does is not packed.
 
 use super::program::{Extent, Fold, Numbering, Program, SourceLocation};
 use crate::schedule::Buffer;
 use bytemuck::Pod;
 use maypole_kernels::packed::{
-    LENT, PACK, PackedExtent, PackedFold, PackedNumbering, PackedProgram, PackedSource, place,
+    PACK, PackedExtent, PackedFold, PackedNumbering, PackedProgram, PackedSource, place,
 };
 use std::ops::Range;
 
@@ -59,12 +58,10 @@ pub struct DeviceProgram {
 
 impl DeviceProgram {
     /// Packs the program of local rank `me`, whose buffers are at `places`. `None` if the kernel
-    /// cannot walk it: if it has streams, if it writes to buffers of other ranks or waits before it
-    /// overwrites its own, or if its folds split the same bytes into different parts.
+    /// cannot walk it: if it has streams, if it runs on registered memory, or if its folds split the
+    /// same bytes into different parts.
     pub fn new(program: &Program, me: usize, places: BufferPlaces) -> Option<Self> {
-        let reached = program.registered.as_deref();
-        let pushes = reached.is_some_and(|reached| !reached.pushes.is_empty());
-        if !program.streams.is_empty() || pushes || !program.flushes.is_empty() {
+        if !program.streams.is_empty() || program.registered.is_some() {
             return None;
         }
         if crosses_lanes(touches(program, places)) {
@@ -73,7 +70,6 @@ impl DeviceProgram {
         let mut bytes = vec![0; size_of::<PackedProgram>()];
         let folds = program.folds.iter().map(|fold| packed_fold(fold, program.windows));
         let folds: Vec<PackedFold> = folds.collect();
-        let last_told = folds.iter().rposition(|fold| fold.audience != 0);
         let header = PackedProgram {
             folds: append(&mut bytes, &folds),
             sources: append(&mut bytes, &packed_sources(program)),
@@ -87,12 +83,6 @@ impl DeviceProgram {
             element: program.folds.first().map_or(1, |fold| fold.extent.element),
             ranks: program.totals.len() as u32,
             me: me as u32,
-            reaches: reached.is_some().into(),
-            quiet: match program.windows {
-                1 if reached.is_some() => last_told.map_or(0, |last| last + 1),
-                _ => folds.len(),
-            } as u32,
-            exposed: reached.map_or([None; 2], |it| it.exposes).map(|it| it.unwrap_or(0) as u64),
         };
         bytes[..size_of::<PackedProgram>()].copy_from_slice(bytemuck::bytes_of(&header));
         Some(Self { bytes })
@@ -111,14 +101,6 @@ fn place_of(buffer: Buffer) -> u32 {
         Buffer::Input => place::INPUT,
         Buffer::Output => place::OUTPUT,
         Buffer::Scratch => place::SCRATCH,
-    }
-}
-
-fn place_at_peer(buffer: Buffer) -> u32 {
-    match buffer {
-        Buffer::Input => place::PEER_INPUT,
-        Buffer::Output => place::PEER_OUTPUT,
-        Buffer::Scratch => unreachable!("no rank reaches the scratch of another one"),
     }
 }
 
@@ -149,14 +131,10 @@ fn packed_sources(program: &Program) -> Vec<PackedSource> {
         extent: packed_extent(&source.extent, program.windows),
         place: match source.from {
             SourceLocation::Own(buffer) => place_of(buffer),
-            SourceLocation::Peer(buffer) | SourceLocation::Lent(buffer) => place_at_peer(buffer),
             _ => place::BOARD,
         },
         peer: source.peer,
-        publication: match source.from {
-            SourceLocation::Lent(_) => LENT,
-            _ => source.publication,
-        },
+        publication: source.publication,
         stage: source.stage,
     });
     packed.collect()

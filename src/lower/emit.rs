@@ -295,20 +295,14 @@ impl Emitter<'_> {
         }))
     }
 
-    /// Up to where other ranks touch this rank's input, and its output.
-    fn exposes(&self) -> [Option<usize>; 2] {
+    /// Whether other ranks touch this rank's input, and its output.
+    fn exposes(&self) -> (bool, bool) {
         let folds = &self.strategy.folds;
-        let touched: Vec<Span> = (0..folds.len())
-            .flat_map(|fold| folds.touches(fold))
-            .filter(|(owner, _)| *owner == self.me)
-            .map(|(_, span)| span)
-            .collect();
-        let end = |span: &Span| {
-            let extent = self.extent(self.me, *span);
-            extent.start + extent.bytes(self.windows) as usize
+        let touches = |buffer| {
+            let mut touched = (0..folds.len()).flat_map(|fold| folds.touches(fold));
+            touched.any(|(owner, span)| owner == self.me && span.buffer == buffer)
         };
-        [Buffer::Input, Buffer::Output]
-            .map(|buffer| touched.iter().filter(|span| span.buffer == buffer).map(end).max())
+        (touches(Buffer::Input), touches(Buffer::Output))
     }
 
     /// Bytes of this rank's input that other ranks read without a publication.

@@ -43,7 +43,7 @@ pub use program::{
     Extent, Flush, Fold, FoldSource, MAX_SOURCES, Numbering, Program, Push, RegisteredAccess,
     SourceLocation, StreamLink,
 };
-pub use registered::{lower_for_buffers, lower_registered};
+pub use registered::lower_registered;
 pub use strategy::DeviceSlots;
 use strategy::{Lowering, SlotRule, Strategy, reads_what_it_wrote};
 pub use traffic::ProgramTraffic;

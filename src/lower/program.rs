@@ -277,9 +277,8 @@ pub struct RegisteredAccess {
     pub pushes: Box<[Push]>,
     /// `pushes[first_push[f]..first_push[f + 1]]` are those of fold `f`.
     pub first_push: Box<[u32]>,
-    /// Bytes of this rank's input, and of its output, up to the last one that other ranks touch; `None` if
-    /// they touch none.
-    pub exposes: [Option<usize>; 2],
+    /// Whether other ranks touch this rank's input, and its output.
+    pub exposes: (bool, bool),
     /// Bytes of this rank's input that other ranks read without a publication.
     pub lent: u64,
     /// As [`Program::allows_in_place`].

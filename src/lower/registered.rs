@@ -20,23 +20,19 @@
 //! * Input is lent without a message only if no fold overwrites it, except the fold that reads it, or one
 //!   that waits for that fold.
 //!
-//! Memory that the kernel [copies](ReachedMemory::Copied) is never pushed to, and no fold combines it. That of
-//! GPUs is never pushed to either ([`lower_for_buffers`]): a rank that has failed gets its buffers back, and a
-//! kernel of another rank may run for a while.
+//! Memory that the kernel [copies](ReachedMemory::Copied) is never pushed to, and no fold combines it.
 //!
 //! All else is as for slots and streams. The trial run of all ranks' folds counts the waits that
 //! follow from these rules, and its race detector proves that they are enough.
 
 use super::LoweringInput;
-use super::flush::PostTracker;
 use super::folds::{FusedFolds, Origin, SpanIndex};
 use super::fuse::{forget_dead_stores, fuse_with_stores};
 use super::order::Matching;
 use super::program::Program;
-use super::strategy::{DeviceSlots, Lowering, SlotRule, Strategy, reads_what_it_wrote};
+use super::strategy::{Lowering, SlotRule, Strategy, reads_what_it_wrote};
 use crate::schedule::hosts::ReachedMemory;
 use crate::schedule::{Buffer, Placement, Schedule, Span};
-use maypole_transports::board::lines;
 
 /// Lowers the schedule of rank `me` for memory that other ranks reach by `access`. A window may have
 /// any length. The [`registered`](Program::registered) of the program is `Some`.
@@ -54,84 +50,25 @@ pub fn lower_registered(
     me: usize,
     access: ReachedMemory,
 ) -> Option<Program> {
-    if !is_on_one_board(request) {
+    let world = request.boards.world();
+    assert_eq!(request.schedules.len(), world, "one schedule and one board for each rank");
+    if request.boards.count() > 1 || world < 2 {
         return None;
     }
     // A program that completes when every rank calls in place also completes for any mix of
     // placements.
     [Placement::InPlace, Placement::Apart].into_iter().find_map(|placement| {
-        let rule = SlotRule::Lines(placement, lines(request.boards.world()));
-        let lowering = Lowering::new(request, rule);
-        let strategy = completing(&lowering, placement, Some(access))?;
+        let lowering = Lowering::new(request, SlotRule::Lines(placement));
+        let strategy = completing(&lowering, placement, access)?;
         Some(lowering.emit(&strategy, me, placement))
     })
 }
 
-/// Lowers the schedule of rank `me` for GPUs whose kernels read the buffers of all ranks where they are:
-/// as [`lower_registered`], for calls in any placement. Each chunk is one window, and `slots` are those of a
-/// mailbox, whose publications have no payload.
-///
-/// `None` as there, and if the ranks cannot call in place, or if a fold overwrites what other ranks read after
-/// a message. That is equal on all ranks, too.
-///
-/// ```
-/// use maypole::algorithms::Algorithm;
-/// use maypole::lower::{DeviceSlots, LoweringInput, lower_for_buffers};
-/// use maypole::schedule::Layout;
-/// use maypole::schedule::collective::Collective;
-/// use maypole::schedule::hosts::Boards;
-/// let schedules = Algorithm::TwoShot.schedules(Collective::AllReduce, 4).unwrap();
-/// let request = LoweringInput {
-///     collective: Collective::AllReduce,
-///     schedules: &schedules,
-///     layout: &Layout::even(1000, 4),
-///     element: 4,
-///     boards: &Boards::new(&[0; 4]),
-///     window: 64,
-///     fingerprint: 1,
-/// };
-/// let slots = DeviceSlots { bytes: 4096, count: 4 };
-/// let program = lower_for_buffers(&request, slots, 0).unwrap();
-/// // One fold combines all inputs where they are, three copy the results of the others.
-/// assert_eq!((program.windows, program.folds.len()), (1, 4));
-/// ```
-///
-/// # Panics
-/// As [`lower_registered`].
-pub fn lower_for_buffers(
-    request: &LoweringInput<'_>,
-    slots: DeviceSlots,
-    me: usize,
-) -> Option<Program> {
-    let request = &LoweringInput { window: usize::MAX, ..*request };
-    let rule = SlotRule::Lines(Placement::InPlace, slots.count);
-    if !is_on_one_board(request) {
-        return None;
-    }
-    let lowering = Lowering::new(request, rule);
-    let strategy = completing(&lowering, Placement::InPlace, None)?;
-    // A kernel waits for its sources, and for nothing else before it stores.
-    let index = SpanIndex::new(request.schedules, Placement::InPlace);
-    let mut tracker = PostTracker::new(&strategy.folds, request.boards, index);
-    let mut waits = false;
-    strategy.folds.ranks().for_each(|rank| tracker.of_rank(rank, |_, _| waits = true));
-    (!waits).then(|| lowering.emit(&strategy, me, Placement::InPlace))
-}
-
-/// # Panics
-/// As [`lower_registered`].
-fn is_on_one_board(request: &LoweringInput<'_>) -> bool {
-    let world = request.boards.world();
-    assert_eq!(request.schedules.len(), world, "one schedule and one board for each rank");
-    request.boards.count() == 1 && world > 1
-}
-
-/// A way of running the schedules, all ranks with the same placement, that completes. Without `access`
-/// memory is read where it is, and never written.
+/// A way of running the schedules, all ranks with this `placement`, that completes.
 fn completing(
     lowering: &Lowering<'_>,
     placement: Placement,
-    access: Option<ReachedMemory>,
+    access: ReachedMemory,
 ) -> Option<Strategy> {
     let schedules = lowering.request.schedules;
     let folds = reaching(schedules, placement, access)?;
@@ -150,7 +87,7 @@ fn completing(
 fn reaching(
     schedules: &[Schedule],
     placement: Placement,
-    access: Option<ReachedMemory>,
+    access: ReachedMemory,
 ) -> Option<FusedFolds> {
     let world = schedules.len();
     let mut folds = fuse_with_stores(schedules, 0..world, world);
@@ -206,13 +143,12 @@ impl<'a> FoldMessages<'a> {
     }
 
     /// All sources, with the access by which each message is reached.
-    fn origins(&self, by: Option<ReachedMemory>) -> Option<Vec<Origin>> {
+    fn origins(&self, by: ReachedMemory) -> Option<Vec<Origin>> {
         let mut origins = self.folds.all_sources().to_vec();
         for message in &self.list {
             origins[message.source] = match by {
-                Some(ReachedMemory::Registered) => self.push_or_pull(*message)?,
-                Some(ReachedMemory::Copied) => self.pull(*message)?,
-                None => self.home(*message)?,
+                ReachedMemory::Registered => self.push_or_pull(*message)?,
+                ReachedMemory::Copied => self.pull(*message)?,
             };
         }
         for message in &self.list {

@@ -16,7 +16,7 @@ use super::proof::OrderedFolds;
 use crate::schedule::conflict::StepOrder;
 use crate::schedule::walk::Stuck;
 use crate::schedule::{Buffer, Placement, Symmetry, input};
-use maypole_transports::board::{CHUNK, SlotClass};
+use maypole_transports::board::{CHUNK, SlotClass, lines};
 use std::ops::Range;
 
 /// The slots of a mailbox in a GPU's memory.
@@ -35,9 +35,9 @@ pub(super) enum SlotRule {
     Board,
     /// Those of a mailbox.
     Device(DeviceSlots),
-    /// So many lines, which have no payload: ranks reach one another's memory, and all of them call with
-    /// this placement.
-    Lines(Placement, usize),
+    /// Lines of a board, which have no payload: ranks reach one another's memory, and all of them
+    /// call with this placement.
+    Lines(Placement),
 }
 
 /// A strategy that completes.
@@ -80,7 +80,7 @@ impl<'a> Lowering<'a> {
         assert!(request.element > 0, "elements have bytes");
         let limit = match rule {
             SlotRule::Board if request.boards.is_shared() => request.window.min(CHUNK),
-            SlotRule::Board | SlotRule::Lines(..) => request.window,
+            SlotRule::Board | SlotRule::Lines(_) => request.window,
             SlotRule::Device(slots) => request.window.min(slots.bytes),
         };
         let elements = (limit / request.element).max(1);
@@ -177,10 +177,11 @@ impl<'a> Lowering<'a> {
         let depth_of = |class: SlotClass| match rule {
             SlotRule::Board => class.slots(ranks),
             SlotRule::Device(slots) => slots.count,
-            SlotRule::Lines(_, depth) => depth,
+            SlotRule::Lines(_) => lines(ranks),
         };
-        if let SlotRule::Lines(placement, depth) = rule {
+        if let SlotRule::Lines(placement) = rule {
             // Only a trial shows whether ranks touch a byte at the same time.
+            let depth = depth_of(SlotClass::Tiny);
             let index = SpanIndex::new(request.schedules, placement);
             let trial = ordered.windows_of_trial(windows, depth as u64);
             let in_place = placement == Placement::InPlace;

@@ -61,8 +61,6 @@ pub struct DevicePrices {
     pub are_measured: bool,
     /// True if the call has so few bytes that it runs as one exchange of all ranks, by the chosen algorithm.
     pub is_exchange: bool,
-    /// The cost of the call over the buffers of all ranks, if these share a GPU and a process.
-    pub over_buffers: Option<ReachingChoice>,
 }
 
 impl Explanation {

@@ -1,7 +1,5 @@
 //! Inputs of a choice on GPUs: the links between them, and which ranks share one.
 
-#[cfg(feature = "cuda")]
-use super::Question;
 use crate::algorithms::{Algorithm, reordered};
 use crate::schedule::collective::Collective;
 use crate::schedule::hosts::Boards;
@@ -49,14 +47,6 @@ pub fn schedules(
     let world = boards.world();
     let at = |collective, place| algorithm.schedule(collective, world, place);
     (0..world).map(|rank| reordered::schedule(collective, order, rank, at)).collect()
-}
-
-/// How many ranks receive in a call by `algorithm`.
-#[cfg(feature = "cuda")]
-pub(super) fn receivers(question: &Question<'_>, algorithm: Algorithm) -> usize {
-    let all = schedules(algorithm, question.collective, question.boards, None).unwrap_or_default();
-    let is_receive = |step: &Step| matches!(step, Step::Recv { .. } | Step::RecvReduce { .. });
-    all.iter().filter(|schedule| schedule.steps.iter().any(is_receive)).count()
 }
 
 /// Picoseconds a KiB of a link that moves a MB a second.

@@ -35,8 +35,6 @@ pub use gpus::{DeviceQuestion, schedules};
 pub use network::{Network, NoNetwork};
 pub use pairs::{PairGroup, pair_groups};
 pub use price::price_of_schedules;
-#[cfg(feature = "cuda")]
-pub(crate) use registered::over_buffers;
 pub use registered::{ReachingChoice, copied_choice, reaching_choice};
 pub use rounding::priced_bytes;
 

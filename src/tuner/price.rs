@@ -151,15 +151,6 @@ impl<'a> Pricer<'a> {
         Self { access: Some(access), ..self }
     }
 
-    /// Prices rows of which at most `movers` ranks use a memory that ranks share.
-    #[cfg(feature = "cuda")]
-    pub(super) fn shared_by(mut self, movers: usize) -> Self {
-        for memories in self.worlds.iter_mut().filter_map(|world| world.shape.memories.as_mut()) {
-            memories.sharing.iter_mut().for_each(|ranks| *ranks = (*ranks).min(movers as u64));
-        }
-        self
-    }
-
     pub(super) fn candidate(&self, plan: Plan) -> Candidate {
         let (windows, Prices { row, alone }) = self.nanoseconds(plan.window);
         let verdict = CandidateVerdict::Slower;

@@ -105,26 +105,6 @@ pub fn reaching_choice(
     choice
 }
 
-/// The plan by which ranks that share a GPU run a call over the buffers of all, if its algorithm is `form`. Lanes meet
-/// at the start instead of the first message, and part at the end, by one to all others. Only ranks that receive use
-/// the memory.
-#[cfg(feature = "cuda")]
-pub(crate) fn over_buffers(
-    question: &Question<'_>,
-    table: &CostTable,
-    form: Algorithm,
-) -> ReachingChoice {
-    let asking_ns = table.tiny.alpha.div_ceil(1000);
-    let staged_ns = price_of_best(question, table);
-    let access = ReachedMemory::Registered;
-    let movers = super::gpus::receivers(question, form);
-    let pricer = Pricer::new(question, form, table).reaching(access).shared_by(movers);
-    let best = pricer.candidate(Plan { algorithm: form, window: WINDOWS[0] });
-    let pays = best.predicted_ns + asking_ns < staged_ns;
-    let candidates = if pays { vec![best] } else { Vec::new() };
-    ReachingChoice { candidates, best: Some(best), asking_ns, staged_ns }
-}
-
 /// The price of the best plan through slots.
 fn price_of_best(question: &Question<'_>, table: &CostTable) -> u64 {
     let candidates = price::priced(question, None, table);

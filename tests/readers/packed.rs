@@ -8,8 +8,8 @@ use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::Boards;
 use maypole::schedule::{Layout, Placement};
 use maypole_kernels::packed::{
-    BufferNeeds, LENT, PACK, PackedExtent, PackedFold, PackedNumbering, PackedProgram,
-    PackedSource, check, place,
+    BufferNeeds, PACK, PackedExtent, PackedFold, PackedNumbering, PackedProgram, PackedSource,
+    check, place,
 };
 
 const WORLD: usize = 4;
@@ -85,15 +85,14 @@ impl<'a> Walk<'a> {
 
     fn source(&self, source: &PackedSource, fold: &PackedFold, k: u32) {
         let (_, bytes) = self.window(&fold.extent, k);
-        let is_of_peer = [place::PEER_INPUT, place::PEER_OUTPUT].contains(&source.place);
-        if source.place != place::BOARD && !is_of_peer {
+        if source.place != place::BOARD {
             let (start, _) = self.window(&source.extent, k);
             return self.touch(source.place, (start, bytes));
         }
-        assert!(is_of_peer || bytes <= self.needs.publication);
+        assert!(bytes <= self.needs.publication);
         assert!(source.peer < self.program.ranks);
         let numbering: PackedNumbering = self.entry(self.program.numberings, source.peer);
-        if numbering.windows != 1 && !(is_of_peer && source.publication == LENT) {
+        if numbering.windows != 1 {
             let at = |stage: u32, len: u32| stage.saturating_sub(numbering.first).min(len - 1);
             let _: u32 = self.entry(numbering.before, at(source.stage, numbering.befores));
             let clock = k.wrapping_add(source.stage);
@@ -114,8 +113,7 @@ impl<'a> Walk<'a> {
             for k in [0, 1.min(last), fold.extent.remainder.min(last), last] {
                 let (start, bytes) = self.window(&fold.extent, k);
                 self.touch(fold.into, (start, bytes));
-                let has_payload = fold.audience != 0 && self.program.reaches == 0;
-                assert!(!has_payload || bytes <= self.needs.publication);
+                assert!(fold.audience == 0 || bytes <= self.needs.publication);
                 for nth in 0..fold.count {
                     let source: PackedSource = self.entry(self.program.sources, fold.first + nth);
                     self.source(&source, &fold, k);
@@ -180,7 +178,6 @@ fn programs_that_leave_their_buffers_are_refused() {
     refused(&fold(|it| it.extent.quotient = u64::MAX / 2), "too long");
     refused(&fold(|it| it.extent.start = u64::MAX - 8), "");
     refused(&source(|it| it.place = place::NOWHERE), "nowhere");
-    refused(&source(|it| it.place = place::PEER_INPUT), "not reached");
     refused(&source(|it| it.extent.start += 2), "no multiple of an element");
     refused(&source(|it| it.extent.quotient += 1), "another length");
 }

@@ -114,10 +114,7 @@ impl PreparedCall {
     /// Whether other ranks touch this rank's input, and its output, by any of the programs.
     pub(crate) fn exposes(&self) -> (bool, bool) {
         let of = |it: &CallProgram| {
-            it.program
-                .registered
-                .as_ref()
-                .map_or((false, false), |it| (it.exposes[0].is_some(), it.exposes[1].is_some()))
+            it.program.registered.as_ref().map_or((false, false), |it| it.exposes)
         };
         self.reaching.iter().map(of).fold((false, false), |a, b| (a.0 | b.0, a.1 | b.1))
     }

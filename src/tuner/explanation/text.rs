@@ -39,8 +39,7 @@ impl fmt::Display for Explanation {
         if let Some(choice) = &self.registered {
             let verdict = if choice.candidates.is_empty() { "not used" } else { "used" };
             let how = format!("{verdict} where all ranks pass it");
-            let never = self.never_reached();
-            reaching(f, "registered memory: ", choice, (&how, "to ask all ranks"), never)?;
+            reaching(f, "registered memory", choice, &how, self.never_reached())?;
         }
         match (&self.copied, &self.copies_refused) {
             (Some(_), Some(why)) => {
@@ -48,20 +47,9 @@ impl fmt::Display for Explanation {
             }
             (Some(choice), None) => {
                 let how = "measured beside slots, among processes that may read one another";
-                let never = self.never_copied();
-                reaching(
-                    f,
-                    "copies of private memory: ",
-                    choice,
-                    (how, "to ask all ranks"),
-                    never,
-                )?;
+                reaching(f, "copies of private memory", choice, how, self.never_copied())?;
             }
             (None, _) => {}
-        }
-        if let Some(choice) = self.gpus.as_ref().and_then(|gpus| gpus.over_buffers.as_ref()) {
-            let how = "over buffers, among threads of one process";
-            reaching(f, "", choice, (how, "to part"), self.never_reached())?;
         }
         Ok(())
     }
@@ -153,15 +141,15 @@ fn reaching(
     f: &mut fmt::Formatter<'_>,
     title: &str,
     choice: &ReachingChoice,
-    (how, asking): (&str, &str),
+    how: &str,
     never: &str,
 ) -> fmt::Result {
     let Some(best) = choice.candidates.first().or(choice.best.as_ref()) else {
-        return writeln!(f, "{title}never used, because {never}");
+        return writeln!(f, "{title}: never used, because {never}");
     };
     writeln!(
         f,
-        "{title}{how}: {} in {} us and {} us {asking}, against {} us",
+        "{title}: {how}: {} in {} us and {} us to ask all ranks, against {} us",
         best.plan.algorithm,
         Microseconds(best.predicted_ns),
         Microseconds(choice.asking_ns),

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <set>
 #include "fibers.h"
 
 #define DEVICE inline
@@ -17,7 +16,6 @@
 #define SHARED(type, name) type& name = *static_cast<type*>(fibers::shared_memory(sizeof(type)))
 #define SHARED_WORDS(name, count) u64* name = (u64*)fibers::shared_memory(0) + 2048
 #define UNROLL
-#define ROLLED
 #define PAUSE() fibers::pause()
 #define BY_VALUE const
 
@@ -25,11 +23,10 @@
 enum { POSTERS = 1 };
 #define MOVERS(self) ((u64)(self).movers)
 
-// What the threads of this OS thread have done: bytes and lines, counters that were published, barriers, waits of
-// the first thread of a block for a counter, bytes that were fetched ahead, and how often a thread awaited what it loads
-// together of the sources of a fold.
+// What the threads of this OS thread have done: bytes and lines, counters that were published, barriers, and how often
+// a thread awaited what it loads together of the sources of a fold.
 struct Counts {
-    u64 read, written, lines_read, lines_written, flags, barriers, awaits, fetched, rounds;
+    u64 read, written, lines_read, lines_written, flags, barriers, rounds;
 };
 inline thread_local Counts tally = {};
 #define COUNT(what, amount) (tally.what += (amount))
@@ -43,18 +40,9 @@ DEVICE void arrive_at(u32 barrier, u32 threads) {
     fibers::arrive(barrier, threads);
 }
 
-// What was fetched ahead and not read yet, where it is counted.
-inline thread_local std::set<const u8*>* fetched_ahead = nullptr;
-
-DEVICE void prefetch(const u8* from) {
-    COUNT(fetched, 16);
-    if (fetched_ahead) fetched_ahead->insert(from);
-}
-
 DEVICE Sixteen load_sixteen(const u8* from, bool is_there) {
     if (!is_there) return {};
     COUNT(read, 16);
-    if (fetched_ahead) fetched_ahead->erase(from);
     return *(const Sixteen*)from;
 }
 

@@ -3,9 +3,7 @@
 use crate::common::SeededRng;
 use crate::common::world::{Operation, World, every_algorithm};
 use maypole::execute::{Buffers, Executor};
-use maypole::lower::{
-    BufferPlaces, DeviceSlots, LoweringInput, Program, lower, lower_for_buffers, lower_for_device,
-};
+use maypole::lower::{BufferPlaces, DeviceSlots, LoweringInput, Program, lower, lower_for_device};
 use maypole::schedule::collective::Collective;
 use maypole::schedule::hosts::Boards;
 use maypole::schedule::{Placement, Schedule};
@@ -22,8 +20,6 @@ pub(crate) struct Case {
     pub(crate) op: BinaryOp,
     /// The slots of the emulator. Cases that are called one after another share them.
     pub(crate) slots: DeviceSlots,
-    /// On the emulator, ranks read one another's buffers.
-    pub(crate) reaches: bool,
     /// On the emulator, this rank announces another call.
     pub(crate) other_rank: Option<usize>,
 }
@@ -86,7 +82,6 @@ impl Case {
             kind,
             op: BinaryOp::Sum,
             slots,
-            reaches: false,
             other_rank: None,
         }
     }
@@ -107,21 +102,10 @@ impl Case {
         lower(&self.operation.request(&boards, self.kind.size()))
     }
 
-    /// The same call, in which ranks read one another's buffers, if that can be.
-    pub(crate) fn reaching(&self) -> Option<Self> {
-        let over_buffers = |rank| self.lowered(|it| lower_for_buffers(it, self.slots, rank));
-        let can = over_buffers(0).is_some();
-        let alike = (1..self.world()).all(|rank| over_buffers(rank).is_some() == can);
-        assert!(alike, "{self:?}: ranks differ");
-        can.then(|| Self { reaches: true, ..self.clone() })
-    }
-
     /// The program that rank `me` of the emulator walks.
     pub(crate) fn lower_for_device(&self, me: usize) -> Program {
-        let program = self.lowered(|request| match self.reaches {
-            true => lower_for_buffers(request, self.slots, me),
-            false => lower_for_device(request, self.slots, me, self.placement).ok(),
-        });
+        let program =
+            self.lowered(|request| lower_for_device(request, self.slots, me, self.placement).ok());
         program.expect("it completes")
     }
 

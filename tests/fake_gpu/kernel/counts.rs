@@ -4,9 +4,8 @@
 use super::ONE_LANE;
 use super::case::Case;
 use super::emulator;
-use super::emulator::{Counts, Disturbance, Emulator, Failure, Grid, Machine, Protocol};
+use super::emulator::{Counts, Disturbance, Emulator, Grid, Machine, Protocol};
 use super::mutants::Mistake;
-use crate::fake_gpu::or_skipped;
 use maypole::algorithms::Algorithm;
 use maypole::lower::{DeviceSlots, FoldSource, SourceLocation};
 use maypole::schedule::collective::Collective;
@@ -17,18 +16,13 @@ use std::collections::BTreeSet;
 const THREADS: u64 = 8;
 const ELEMENTS: usize = 6000;
 
-fn is_announced(source: &FoldSource) -> bool {
-    matches!(source.from, SourceLocation::Board | SourceLocation::Peer(_))
-}
-
 /// The counts of rank `rank` by its program. No source is where its fold stores.
 fn law(case: &Case, rank: usize, protocol: Protocol) -> Counts {
     let program = case.lower_for_device(rank);
-    let (windows, world) = (u64::from(program.windows), case.world() as u64);
+    let windows = u64::from(program.windows);
     let by_lines = protocol == Protocol::LowLatency;
-    let reaches = u64::from(case.reaches);
     let writers = |sources: &[FoldSource]| {
-        let told = sources.iter().filter(|it| is_announced(it)).map(|it| it.peer);
+        let told = sources.iter().filter(|it| it.from == SourceLocation::Board).map(|it| it.peer);
         told.collect::<BTreeSet<_>>().len() as u64
     };
     let (mut counts, mut credits) = (Counts::default(), 0);
@@ -38,7 +32,7 @@ fn law(case: &Case, rank: usize, protocol: Protocol) -> Counts {
         let lines = bytes.div_ceil(8);
         let is_line = |it: &&FoldSource| by_lines && it.from == SourceLocation::Board;
         let of_lines = sources.iter().filter(is_line).count() as u64;
-        let publishes = fold.audience != 0 && !case.reaches;
+        let publishes = fold.audience != 0;
         counts.lines_read += of_lines * lines;
         counts.read += (sources.len() as u64 - of_lines) * bytes;
         counts.lines_written += u64::from(publishes && by_lines) * lines;
@@ -48,12 +42,9 @@ fn law(case: &Case, rank: usize, protocol: Protocol) -> Counts {
         credits += windows * writers(sources);
     }
     let fits = program.totals.iter().all(|total| *total <= case.slots.count as u64);
-    let tells_late = fits && (by_lines || case.reaches);
-    // Addresses at the start of a call over buffers, its end, and the lock of the lane.
-    counts.flags += if tells_late { writers(&program.sources) } else { credits };
-    counts.flags += 2 * world * reaches + 1;
-    counts.barriers = THREADS * (5 + 2 * reaches + 2 * windows * program.folds.len() as u64);
-    counts.awaits = reaches * (2 + u64::from(program.sources.iter().any(is_announced)));
+    // The last flag is the lock of the lane.
+    counts.flags += if fits && by_lines { writers(&program.sources) } else { credits } + 1;
+    counts.barriers = THREADS * (5 + 2 * windows * program.folds.len() as u64);
     counts
 }
 
@@ -65,8 +56,6 @@ fn total(all: impl Iterator<Item = Counts>) -> Counts {
         lines_written: a.lines_written + b.lines_written,
         flags: a.flags + b.flags,
         barriers: a.barriers + b.barriers,
-        awaits: a.awaits + b.awaits,
-        fetched_ahead: a.fetched_ahead + b.fetched_ahead,
         rounds: a.rounds + b.rounds,
     };
     all.fold(Counts::default(), add)
@@ -103,18 +92,12 @@ fn counted(emulator: &Emulator, case: &Case, protocol: Protocol) -> Counts {
 /// The first call whose counts are not those of the programs.
 fn first_difference(emulator: &Emulator) -> Option<String> {
     for case in [2, 4].into_iter().flat_map(calls) {
-        let over_buffers = case.reaching().map(|it| (it, Protocol::Simple));
-        let slots = [Protocol::Simple, Protocol::LowLatency].map(|it| (case.clone(), it));
-        for (case, protocol) in slots.into_iter().chain(over_buffers) {
+        for protocol in [Protocol::Simple, Protocol::LowLatency] {
             let counts = counted(emulator, &case, protocol);
             let said = total((0..case.world()).map(|rank| law(&case, rank, protocol)));
-            // Over buffers alone, the number of waits is independent of the order of events.
-            let awaits = if case.reaches { said.awaits } else { counts.awaits };
-            let Counts { fetched_ahead, rounds, .. } = counts;
-            let said = Counts { awaits, fetched_ahead, rounds, ..said };
-            let fetches = counts.fetched_ahead > 0;
-            println!("{case:?}, {protocol:?}, over buffers: {}: {counts:?}", case.reaches);
-            if counts != said || fetches != case.reaches {
+            let said = Counts { rounds: counts.rounds, ..said };
+            println!("{case:?}, {protocol:?}: {counts:?}");
+            if counts != said {
                 return Some(format!("{case:?}, {protocol:?}: {counts:?}, not {said:?}"));
             }
         }
@@ -126,16 +109,10 @@ fn first_difference(emulator: &Emulator) -> Option<String> {
 fn calls_move_and_post_as_much_as_their_programs_say_emulated() {
     let Some(emulator) = emulator() else { return };
     assert_eq!(first_difference(emulator), None);
-    for (name, from, to) in [
-        ("gathers await one rank after the other", "step.fold < first)", "step.fold != 0)"),
-        ("nothing is fetched ahead", "row++) prefetch(from", "row++) if (!from) prefetch(from"),
-        ("slots are fetched ahead", "ahead = reaches &&", "ahead = (reaches || true) &&"),
-        ("each step tells its writers", "(self.launch.tells_late) {", "(false) {"),
-    ] {
-        let edited =
-            Mistake::new(name, &[(from, to)]).planted(|plant| Emulator::edited(plant)).unwrap();
-        assert!(first_difference(&edited).is_some(), "{name}");
-    }
+    let edits = [("(self.launch.tells_late) {", "(false) {")];
+    let mistake = Mistake::new("each step tells its writers", &edits);
+    let edited = mistake.planted(|plant| Emulator::edited(plant)).unwrap();
+    assert!(first_difference(&edited).is_some(), "{}", mistake.name);
 }
 
 /// A one-shot all-reduce in one window: every fold of it has one source or one of each rank.
@@ -190,32 +167,4 @@ fn lines_cost_bytes_slots_cost_flags_and_loads_are_awaited_together_emulated() {
         [emulator, &edited].map(|it| counted(it, &one_shot(8, 32 << 10), Protocol::Simple).rounds);
     println!("8 ranks, 32768 bytes: {rounds:?} rounds of loads, at a time and one after the other");
     assert!(rounds[0] * 3 < rounds[1]);
-}
-
-/// Rank 1 gives up while the others read its buffers. No host tells them, and they stop.
-#[test]
-fn a_long_read_ends_when_its_rank_gives_up_emulated() {
-    let collective = Collective::Broadcast { root: 1 };
-    let schedules = Algorithm::Linear.schedules(collective, 3).unwrap();
-    let case = Case::new(collective, schedules, 300_000, 4096, 1);
-    let case = case.with_type(DataType::F32, BinaryOp::Sum).reaching().unwrap();
-    let bytes = 2 * 4 * 300_000;
-    // Waits look for the end soon.
-    let soon = ("enum { LOOKS = 1024 };", "enum { LOOKS = 8 };");
-    let look = ("if (report != OK) data.stops = report;", "(void)report;");
-    for (name, edits, stops) in [("none", &[soon][..], true), ("no look", &[soon, look], false)] {
-        let Some(emulator) =
-            or_skipped(Mistake::new(name, edits).planted(|plant| Emulator::edited(plant)))
-        else {
-            return;
-        };
-        // Hosts tell other ranks late with this seed.
-        let machine = Machine { seed: 12, ..MACHINE };
-        let disturbance = Disturbance { asked: Some((1, 10)), ..Disturbance::default() };
-        let (counts, end) =
-            emulator.run_counted(std::slice::from_ref(&case), machine, &disturbance);
-        assert!(matches!(end, Err(Failure::GaveUp { status: 1, .. })), "{end:?}");
-        println!("{name}: {} of {bytes} bytes", counts.read);
-        assert_eq!(counts.read < bytes, stops, "{name}: {} of {bytes} bytes", counts.read);
-    }
 }

@@ -3,7 +3,6 @@
 
 use super::case::Case;
 use super::emulator::{Disturbance, Emulator, Failure, Machine, Protocol};
-use super::mutants::reaching_cases;
 use super::{GRIDS, emulator};
 use crate::skip;
 use maypole::algorithms::Algorithm;
@@ -32,12 +31,11 @@ fn case(algorithm: Algorithm, collective: Collective, count: usize, salt: u64) -
 }
 
 /// The scenarios that mistakes name.
-pub(crate) const SCENARIOS: [(&str, &Scenario); 8] = [
+pub(crate) const SCENARIOS: [(&str, &Scenario); 7] = [
     ("barriers", &BARRIERS),
     ("crossed", &CROSSED),
     ("failure", &FAILURE),
     ("many_steps", &MANY_STEPS),
-    ("given_back", &GIVEN_BACK),
     ("overlapping", &OVERLAPPING),
     ("refused", &REFUSED),
     ("unequal", &UNEQUAL),
@@ -83,9 +81,6 @@ const MANY_STEPS: Scenario = Scenario {
     statuses: &[ABORTED],
     may_succeed: true,
 };
-
-/// The rank's program changes its buffers then, also where others may still read them.
-const GIVEN_BACK: Scenario = Scenario { cases: reaching_cases, ..MANY_STEPS };
 
 /// The host of a rank asks it to give up a call, behind which it has another one.
 const FAILURE: Scenario = Scenario {
@@ -158,7 +153,6 @@ impl Scenario {
         seeds.into_iter().find_map(|seed| {
             let grid = GRIDS[seed as usize % GRIDS.len()];
             let cases = (self.cases)(seed);
-            let protocol = if cases[0].reaches { Protocol::Simple } else { protocol };
             let machine = Machine { grid, protocol, seed, before: 0 };
             let end = emulator.run_disturbed(&cases, machine, &(self.disturbance)(seed));
             let is_right = match &end {

@@ -64,8 +64,6 @@ pub(crate) enum Failure {
     CauseLost,
     /// Threads of a block violate the rules of a barrier.
     MisusedBarrier,
-    /// Bytes were fetched ahead that no thread reads.
-    FetchedInVain,
     /// A signal ended the emulator: it left its memory.
     Crashed,
 }
@@ -78,22 +76,19 @@ pub(crate) struct Counts {
     pub(crate) written: u64,
     pub(crate) lines_read: u64,
     pub(crate) lines_written: u64,
-    /// Publications, credits, and what lanes tell at the start and the end of a call.
+    /// Publications, credits, and what lanes tell at the end of a call.
     pub(crate) flags: u64,
     pub(crate) barriers: u64,
-    /// Waits of the first thread of each block for a flag.
-    pub(crate) awaits: u64,
-    pub(crate) fetched_ahead: u64,
     /// How often a thread awaited what it loads together of the sources of a fold.
     pub(crate) rounds: u64,
 }
 
 impl Counts {
-    const BYTES: usize = 72;
+    const BYTES: usize = 56;
 
     fn of(bytes: &[u8]) -> Self {
         let mut words = bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
-        let mut next = || words.next().expect("there are nine counts");
+        let mut next = || words.next().expect("there are seven counts");
         Self {
             read: next(),
             written: next(),
@@ -101,8 +96,6 @@ impl Counts {
             lines_written: next(),
             flags: next(),
             barriers: next(),
-            awaits: next(),
-            fetched_ahead: next(),
             rounds: next(),
         }
     }
@@ -242,7 +235,7 @@ impl Emulator {
         // An emulator that ends early has not read everything.
         let written = writer.join().unwrap();
         let failure = match output.status.code() {
-            Some(0 | 4 | 8) => None,
+            Some(0 | 4) => None,
             Some(3) => Some(Failure::Deadlock),
             Some(5) => Some(Failure::PassedBarrier),
             Some(6) => Some(Failure::CauseLost),
@@ -261,7 +254,6 @@ impl Emulator {
                 written.unwrap();
                 Ok(())
             }
-            Some(8) => Err(Failure::FetchedInVain),
             _ => Err(Failure::gave_up(&output.stderr)),
         });
         (Counts::of(counts), end)
@@ -355,7 +347,7 @@ fn input(
         is_by_lines as usize,
         calls.len(),
         before as usize,
-        ((is_by_lines || cases[0].reaches) && cases.iter().all(fits)) as usize,
+        (is_by_lines && cases.iter().all(fits)) as usize,
         disturbance.at_once as usize,
         disturbance.refused as usize,
         asked,

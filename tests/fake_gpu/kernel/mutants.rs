@@ -7,7 +7,6 @@ use super::emulator::{Emulator, Failure, Grid, Machine, Protocol};
 use crate::fake_gpu::or_skipped;
 use crate::skip;
 use maypole::algorithms::Algorithm;
-use maypole::lower::DeviceSlots;
 use maypole::schedule::Placement;
 use maypole::schedule::collective::Collective;
 use maypole_kernels::{BinaryOp, DataType};
@@ -48,19 +47,6 @@ pub(crate) fn cases_of_many(salt: u64) -> Vec<Case> {
             .with_type(DataType::F32, BinaryOp::Sum)
     };
     [8, 9, 11, 16].map(case).to_vec()
-}
-
-/// Calls in which ranks read one another's buffers, and what others have stored there.
-pub(crate) fn reaching_cases(salt: u64) -> Vec<Case> {
-    let apart = [
-        sum_of_four(Algorithm::TwoShot, Collective::AllReduce, 4001, salt),
-        sum_of_four(Algorithm::Direct, Collective::AllGather, 4004, salt),
-        sum_of_four(Algorithm::Direct, Collective::ReduceScatter, 4008, salt),
-        sum_of_four(Algorithm::Linear, Collective::Broadcast { root: 1 }, 4002, salt),
-    ];
-    let slots = DeviceSlots { bytes: 1024, count: 4 };
-    let reaching = |case: Case| Case { slots, ..case }.reaching().expect("all read all buffers");
-    in_both_placements(&apart).into_iter().map(reaching).collect()
 }
 
 /// Long calls, with short ones between them that leave most lines of a slot alone. A long call begins
@@ -156,7 +142,6 @@ fn notice(runs: &str, emulator: &Emulator) -> bool {
         "many" => is_caught(emulator, protocol, |seed| {
             cases_of_many(seed).into_iter().map(|it| (0, vec![it])).collect()
         }),
-        "reaching" => is_caught(emulator, protocol, |seed| vec![(0, reaching_cases(seed))]),
         "repeating" => is_caught(emulator, protocol, |seed| vec![calls_when_flags_repeat(seed)]),
         scenario => {
             let (_, scenario) = SCENARIOS.iter().find(|(name, _)| *name == scenario).unwrap();

@@ -3,7 +3,7 @@
 //! ThreadSanitizer sees pairs of accesses, so a test needs no unlucky order of events.
 
 use super::emulator::{Emulator, Failure, Grid, Machine, Protocol};
-use super::mutants::{Mistake, reaching_cases, sensitive_cases};
+use super::mutants::{Mistake, sensitive_cases};
 use crate::skip;
 
 /// Runs the calls of some seeds, and returns the first failure. `None` if nothing can be watched.
@@ -15,9 +15,7 @@ fn first_failure(protocol: Protocol, edit: impl Fn(String) -> String) -> Option<
     for seed in 0..3 {
         let grid =
             [Grid { lanes: 2, threads: 2 }, Grid { lanes: 1, threads: 4 }][seed as usize % 2];
-        let (sensitive, reaching) = (sensitive_cases(seed), reaching_cases(seed));
-        let over_buffers = (protocol == Protocol::Simple).then_some(&reaching[..]);
-        for calls in sensitive.chunk_by(|a, b| a.slots == b.slots).chain(over_buffers) {
+        for calls in sensitive_cases(seed).chunk_by(|a, b| a.slots == b.slots) {
             let machine = Machine { grid, protocol, seed, before: 0 };
             if let Err(failure) = emulator.run(calls, machine) {
                 return Some(Some(failure));

@@ -10,7 +10,7 @@ use cudarc::driver::sys::{
     cuDeviceCanAccessPeer, cuIpcCloseMemHandle, cuIpcGetMemHandle, cuIpcOpenMemHandle_v2,
 };
 use cudarc::driver::{CudaContext, CudaStream, DriverError};
-use maypole_kernels::cuda::{CudaError, uuid_of};
+use maypole_kernels::cuda::CudaError;
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
@@ -49,8 +49,6 @@ impl ProcessName {
 pub struct Offer {
     /// The process of the memory.
     pub process: ProcessName,
-    /// The UUID of the GPU.
-    pub uuid: [u8; 16],
     /// The number of the GPU in its process.
     pub ordinal: u64,
     /// The PID namespace of the process; 0 if unknown.
@@ -85,13 +83,11 @@ pub(super) fn mailbox_memory(
     let context = stream.context();
     // The driver shares the whole block of memory in which an allocation lies.
     let memory = Arc::new(DeviceMemory::new(stream, bytes.next_multiple_of(SHARED_BLOCK))?);
-    let uuid = uuid_of(context)?;
     let mut handle = CUipcMemHandle { reserved: [0; 64] };
     // SAFETY: the address is that of an allocation of ours, and the handle is a plain struct.
     let has_handle = unsafe { cuIpcGetMemHandle(&mut handle, memory.address()) };
     let offer = Offer {
         process: ProcessName::current(),
-        uuid,
         ordinal: context.ordinal() as u64,
         namespace: pid_namespace(),
         address: memory.address(),

@@ -11,7 +11,7 @@ use super::locals::Locals;
 use super::memory::LentMemory;
 use super::order::{BesideCapture, CallStream, WorkOrder};
 use super::use_table::UseTable;
-use super::words::{CLOSED, ReportWords};
+use super::words::{ABORTED, ReportWords};
 use cudarc::driver::{CudaFunction, CudaStream};
 use maypole_kernels::cuda::WALK_THREADS;
 use std::sync::Arc;
@@ -20,8 +20,7 @@ use std::sync::Arc;
 ///
 /// # Obligations of the ranks of a board
 /// As on a [`Board`](crate::Board): all ranks launch programs that were lowered from one call, in
-/// the same order, and keep the buffers of a call that others reach until it has ended. A kernel whose wait times out aborts, and [`words`](Self::words) hold the
-/// reason.
+/// the same order. A kernel whose wait times out aborts, and [`words`](Self::words) hold the reason.
 #[derive(Debug)]
 pub struct DeviceBoard {
     pub(super) order: WorkOrder,
@@ -47,12 +46,6 @@ impl DeviceBoard {
     /// The mailboxes.
     pub fn shapes(&self) -> &Shapes {
         &self.shapes
-    }
-
-    /// True if programs may [reach](maypole_kernels::packed::PackedProgram::reaches) the buffers of all ranks,
-    /// which are threads of one process on one GPU.
-    pub fn reaches_buffers(&self) -> bool {
-        self.locals.reaches
     }
 
     /// Orders the work that `work` starts on the stream after all earlier work of the rank on any
@@ -111,8 +104,7 @@ impl DeviceBoard {
             let (blocks, launches) = placed(part, self.shapes.most_blocks());
             // SAFETY: the kernel takes `Launches` by value. Programs were checked when they were
             // loaded, and `describe` checks that their buffers are long enough; both ends of a copy
-            // are as long as it is. No launch has more lanes than there are blocks. Buffers of other ranks,
-            // which are threads of this process, stay until this rank has ended the call.
+            // are as long as it is. No launch has more lanes than there are blocks.
             unsafe { launch::start(on, kernel, (blocks, WALK_THREADS), &launches)? };
         }
         Ok(())
@@ -144,17 +136,14 @@ impl DeviceBoard {
             && needs.output <= call.output.bytes()
             && needs.scratch <= scratch.bytes()
             && part <= shape.piece() as u64;
-        if header.reaches != 0 && !self.locals.reaches {
-            return Err(refused("it reaches buffers of other ranks"));
-        }
         if !enough || header.ranks as usize != parts.members {
             let why = format!("it needs {needs:?}, which its buffers do not have");
             return Err(refused(why));
         }
         let local = self.locals.memory.address();
         let [abort, report, gone] = self.words.addresses();
-        let are_few = shape.protocol == Protocol::LowLatency || header.reaches != 0;
-        let tells_late = are_few && needs.publications <= u64::from(shape.slots);
+        let tells_late =
+            shape.protocol == Protocol::LowLatency && needs.publications <= u64::from(shape.slots);
         Ok(KernelLaunch {
             program: code.address,
             mailboxes: local + parts.mailboxes as u64,
@@ -192,7 +181,7 @@ impl DeviceBoard {
     /// [`CudaError`](maypole_kernels::cuda::CudaError) if the driver refuses it.
     pub fn refuse_walks(&mut self) -> Result<()> {
         self.drain();
-        let word = CLOSED.to_ne_bytes();
+        let word = ABORTED.to_ne_bytes();
         let place = Lent::of_owner(self.locals.failed, word.len() as u64);
         let _beside = BesideCapture::begin();
         copies::write(&self.aside, place, &word)?;

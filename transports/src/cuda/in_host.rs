@@ -86,7 +86,7 @@ impl DeviceBoard {
         let made = reached.transpose().and_then(|mut slots| {
             let (stream, layout, words) = (&aside, &layout, &*words);
             let places = Places { stream, shapes, layout, words, slots: slots.as_ref() };
-            let locals = Locals::new(&places, me, &others, false);
+            let locals = Locals::new(&places, me, &others);
             let near = locals.is_err().then(|| slots.take()).flatten();
             others.extend(near.into_iter().flat_map(|slots| slots.near).flatten());
             Ok((locals?, slots))

@@ -204,8 +204,6 @@ pub(super) struct Mailbox {
     pub(super) arrived: CUdeviceptr,
     pub(super) consumed: CUdeviceptr,
     pub(super) announced: CUdeviceptr,
-    pub(super) meetings: CUdeviceptr,
-    pub(super) failed: CUdeviceptr,
 }
 
 /// `EACH` of `program.h`.

@@ -63,7 +63,6 @@ pub(super) struct Parts {
     pub(super) arrived: usize,
     pub(super) consumed: usize,
     pub(super) announced: usize,
-    pub(super) meetings: usize,
 }
 
 impl Shape {
@@ -95,7 +94,6 @@ impl Shape {
             arrived: take(counters * self.slots as usize),
             consumed: take(counters),
             announced: take(ranks * size_of::<u64>()),
-            meetings: take(ranks * self.lanes as usize * MEETING_BYTES),
         }
     }
 }
@@ -115,15 +113,11 @@ pub(super) struct MailboxLayout {
     to: Vec<Parts>,
     /// By peer. The receiver of messages has no slots.
     from: Vec<Parts>,
-    /// Whether the rank has failed: not zero then.
-    pub(super) failed: usize,
     /// The start of the lines of short calls, if the group is small enough.
     pub(super) short: Option<usize>,
     pub(super) bytes: usize,
 }
 
-/// Bytes that a lane writes for a lane of another rank in a call that reaches buffers: `program.h`.
-const MEETING_BYTES: usize = 32;
 /// Most blocks of a short call.
 pub(super) const SHORT_BLOCKS: usize = MOST_SHORT_BYTES as usize / 8 / SHORT_THREADS;
 /// Threads of a block of a short call, each of which has eight bytes.
@@ -151,12 +145,11 @@ impl MailboxLayout {
         group.iter_mut().for_each(|parts| parts.announced = announced);
         let to = (0..ranks).map(|_| place(messages, 2, true)).collect();
         let from = (0..ranks).map(|_| place(messages, 2, false)).collect();
-        let failed = take(&mut end, size_of::<u64>());
         let lines = 2 * ranks * MOST_SHORT_BYTES as usize * 2;
         // Where ranks publish no lines, because couriers carry none, no call is made of them.
         let has_lines = shapes.groups.iter().any(|it| it.protocol == Protocol::LowLatency);
         let short = (has_lines && ranks <= MOST_SHORT_RANKS).then(|| take(&mut end, lines));
-        Self { group, to, from, failed, short, bytes: end }
+        Self { group, to, from, short, bytes: end }
     }
 
     /// Where ranks publish which call of all ranks they make.

@@ -24,8 +24,6 @@ pub(super) struct Locals {
     pub(super) failed: CUdeviceptr,
     /// Arguments of all short calls, if the group makes some.
     pub(super) short: Option<ShortLaunch>,
-    /// True if calls may reach the buffers of all ranks.
-    pub(super) reaches: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,14 +48,8 @@ pub(super) struct Places<'a> {
 }
 
 impl Locals {
-    /// Those of rank `me` in a group whose ranks reach `others`, by rank. With `reaches` they reach one another's
-    /// buffers, too.
-    pub(super) fn new(
-        board: &Places<'_>,
-        me: usize,
-        others: &[Reached],
-        reaches: bool,
-    ) -> Result<Self> {
+    /// Those of rank `me` in a group whose ranks reach `others`, by rank.
+    pub(super) fn new(board: &Places<'_>, me: usize, others: &[Reached]) -> Result<Self> {
         let mut end = 0;
         let mut parts = Vec::new();
         let mut tables = Vec::new();
@@ -65,9 +57,8 @@ impl Locals {
             let shape = board.shapes.of(room);
             let members = board.layout.members(room, me, others.len());
             let lanes = shape.lanes as usize;
-            let of_rank = board.layout.failed;
             let mailbox = |(rank, parts): &(usize, Parts)| {
-                let mailbox = Mailbox::of(&others[*rank], parts, of_rank);
+                let mailbox = Mailbox::of(&others[*rank], parts);
                 let slots = board.slots.map(|slots| slots.address(room, *rank));
                 Mailbox { slots: slots.unwrap_or(mailbox.slots), ..mailbox }
             };
@@ -82,13 +73,9 @@ impl Locals {
             tables.push(members.iter().map(mailbox).collect::<Vec<_>>());
         }
         let counts = take(&mut end, SHORT_BLOCKS * size_of::<u64>());
-        let own_failed = take(&mut end, size_of::<u64>());
+        let failed = take(&mut end, size_of::<u64>());
         let memory = DeviceMemory::new(board.stream, end)?;
-        let failed = match &others[me] {
-            // No operation of a GPU is atomic in memory of the host, for each of them.
-            Reached::InHost(..) => memory.address() + own_failed as u64,
-            mine => mine.address() + board.layout.failed as u64,
-        };
+        let failed = memory.address() + failed as u64;
         let at = |offset: usize| {
             let mut all = [0; MOST_SHORT_RANKS];
             let places = others.iter().map(|other| other.address() + offset as u64);
@@ -114,19 +101,17 @@ impl Locals {
             bytes[local.mailboxes..][..table.len()].copy_from_slice(table);
         }
         copies::write(board.stream, memory.lend(), &bytes)?;
-        Ok(Self { memory, parts, failed, short, reaches })
+        Ok(Self { memory, parts, failed, short })
     }
 }
 
 impl Mailbox {
-    fn of(other: &Reached, parts: &Parts, failed: usize) -> Self {
+    fn of(other: &Reached, parts: &Parts) -> Self {
         Self {
             slots: other.address() + parts.slots as u64,
             arrived: other.address() + parts.arrived as u64,
             consumed: other.address() + parts.consumed as u64,
             announced: other.address() + parts.announced as u64,
-            meetings: other.address() + parts.meetings as u64,
-            failed: other.address() + failed as u64,
         }
     }
 }

@@ -93,11 +93,9 @@ impl PendingBoard {
             assert!(enough, "all ranks have mailboxes of the same shapes");
             others.push(Reached::new(self.aside.context(), rank, offer)?);
         }
-        let mine = &offers[me];
-        let alike = |offer: &Offer| (offer.process, offer.uuid) == (mine.process, mine.uuid);
         let (stream, shapes) = (&self.aside, &self.shapes);
         let places =
             Places { stream, shapes, layout: &self.layout, words: &self.words, slots: None };
-        Locals::new(&places, me, others, offers.iter().all(alike))
+        Locals::new(&places, me, others)
     }
 }

@@ -11,9 +11,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The abort word of a rank whose host has closed its mailboxes after all of its calls had ended.
-/// Peers that still finish a call with it continue.
-pub(super) const CLOSED: u64 = 6;
+/// `ABORTED` of `program.h`: the host requested it.
+pub(super) const ABORTED: u64 = 1;
 
 /// Why the first aborted kernel of a rank aborted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
