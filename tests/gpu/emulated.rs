@@ -59,7 +59,7 @@ fn these_tests_pass_with_mailboxes_in_memory_of_hosts_emulated() {
         (&some, "auto", "0001"),
         (&some, "auto", "0123"),
     ];
-    for (tests, place, hosts) in skip::every_nth(2, cases) {
+    for (tests, place, hosts) in skip::every_nth(4, cases) {
         check(tests, "1", (place, hosts));
     }
 }
