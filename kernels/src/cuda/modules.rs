@@ -223,19 +223,17 @@ mod tests {
         }
     }
 
-    /// All sources of a fold are on their way before the first one is combined, up to eight, and what comes behind
-    /// them is fetched into the cache.
+    /// All sources of a fold are on their way before the first one is combined, up to eight.
     #[test]
-    fn loads_are_under_way_together_and_the_next_ones_are_fetched() {
+    fn loads_are_under_way_together() {
         for (module, combine) in [("walk_f32_sum", "add.rn.f32"), ("walk_f64_sum", "add.rn.f64")] {
             let text = MODULES.ptx(module).unwrap();
-            let (short, walk) = text.split_once(&format!(".entry {module}(")).unwrap();
+            let (_, walk) = text.split_once(&format!(".entry {module}(")).unwrap();
             let loads = |code: &str| code.matches("@p ld.global.v2.u64").count();
             let mut runs: Vec<usize> = walk.split(combine).map(loads).collect();
             runs.retain(|loads| *loads > 0);
             // Eight rows of one source and of two, four of up to four, two of up to eight.
             assert_eq!(runs[..3], [8 + 16, 4 * 4, 2 * 8], "{module}: {runs:?}");
-            assert!(walk.contains("prefetch.global.L2") && !short.contains("prefetch"), "{module}");
         }
     }
 
@@ -249,7 +247,7 @@ mod tests {
                 let mut kernels = text.split(".entry ");
                 kernels.find(|kernel| kernel.starts_with(name)).expect("the module has it")
             };
-            for (kernel, most) in [("short_call", 0), (module, 14)] {
+            for (kernel, most) in [("short_call", 0), (module, 9)] {
                 let ordered = of(kernel).matches("ld.acquire.sys").count();
                 assert!(ordered <= most, "{module}: {ordered} of at most {most}");
             }
