@@ -5,9 +5,10 @@
 //! group after them. The last communicator that the rank drops waits for these threads, so a
 //! program that ends afterwards loses no bytes.
 
+use maypole_transports::lock;
 use maypole_transports::turns::{self, ThreadEnd};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, Builder, JoinHandle, ThreadId};
 
 /// The open communicators of one rank in one world, and its threads that still leave groups.
@@ -34,12 +35,12 @@ pub(crate) struct LeavingThread {
 impl Departures {
     /// Counts one more communicator of the rank.
     pub(crate) fn open(&self) {
-        self.state().open += 1;
+        lock(&self.0).open += 1;
     }
 
     /// Keeps `thread` until it has ended, or until the rank's last communicator waits for it.
     pub(crate) fn add(&self, thread: LeavingThread) {
-        let mut state = self.state();
+        let mut state = lock(&self.0);
         state.leaving.retain(|it| !it.thread.is_finished());
         state.leaving.push(thread);
     }
@@ -48,7 +49,7 @@ impl Departures {
     /// threads that still leave groups; each of their requests has its deadline.
     pub(crate) fn close(&self) {
         let leaving = {
-            let mut state = self.state();
+            let mut state = lock(&self.0);
             state.open -= 1;
             if state.open > 0 {
                 return;
@@ -58,11 +59,6 @@ impl Departures {
         // A request may own the last communicator. The thread that runs it cannot wait for itself.
         let others = leaving.into_iter().filter(|it| !it.awaits_this_thread());
         others.for_each(LeavingThread::join);
-    }
-
-    fn state(&self) -> MutexGuard<'_, DepartureState> {
-        // The count and the list are valid after a panic under the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,8 +86,7 @@ impl LeavingThread {
     /// True on the thread itself, and on the one that runs a request before it leaves.
     fn awaits_this_thread(&self) -> bool {
         let here = thread::current().id();
-        let runner =
-            self.behind.as_ref().map(|it| it.lock().unwrap_or_else(PoisonError::into_inner));
+        let runner = self.behind.as_ref().map(|it| lock(it));
         self.thread.thread().id() == here || runner.is_some_and(|runner| *runner == Some(here))
     }
 

@@ -3,8 +3,9 @@
 use super::progress::RequestOutcome;
 use crate::engine::health::{UnreportedError, panic_message};
 use crate::error::{Error, FailureKind, FirstFailure};
+use maypole_transports::lock;
 use maypole_transports::turns;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Waker};
 
 /// The outcome of an operation. Its request shares it with the thread that runs the operation.
@@ -55,7 +56,7 @@ impl<B> OutcomeSender<B> {
 
 impl<B> Drop for OutcomeSender<B> {
     fn drop(&mut self) {
-        let state = self.0.state();
+        let state = lock(&self.0.state);
         let is_awaited = !state.is_over && !state.is_detached;
         drop(state);
         if is_awaited {
@@ -67,12 +68,8 @@ impl<B> Drop for OutcomeSender<B> {
 }
 
 impl<B> SharedOutcome<B> {
-    fn state(&self) -> MutexGuard<'_, OutcomeState<B>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn end(&self, outcome: RequestOutcome<B>) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.is_over = true;
         if state.is_detached {
             drop(state);
@@ -89,12 +86,12 @@ impl<B> SharedOutcome<B> {
 
     /// True once the operation has ended, or can never run.
     pub(crate) fn is_over(&self) -> bool {
-        self.state().is_over
+        lock(&self.state).is_over
     }
 
     /// The outcome, once it is there and was not taken.
     pub(crate) fn take(&self) -> Option<RequestOutcome<B>> {
-        self.state().outcome.take()
+        lock(&self.state).outcome.take()
     }
 
     /// Waits for the outcome, which was not taken.
@@ -102,7 +99,7 @@ impl<B> SharedOutcome<B> {
         if let Some(Ok(outcome)) = turns::wait(None, || self.take()) {
             return outcome;
         }
-        let ended = self.ended.wait_while(self.state(), |state| !state.is_over);
+        let ended = self.ended.wait_while(lock(&self.state), |state| !state.is_over);
         let outcome = ended.unwrap_or_else(PoisonError::into_inner).outcome.take();
         outcome.expect("only its request takes an outcome")
     }
@@ -110,12 +107,12 @@ impl<B> SharedOutcome<B> {
     /// Registers the task of `context`, to be woken at the end. The caller polls the outcome
     /// afterwards, because it may have arrived just before.
     pub(crate) fn wake(&self, context: &Context<'_>) {
-        self.state().waker = Some(context.waker().clone());
+        lock(&self.state).waker = Some(context.waker().clone());
     }
 
     /// Detaches the request: an error of the outcome is kept for the next call.
     pub(crate) fn detach(&self) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.is_detached = true;
         let outcome = state.outcome.take();
         drop(state);
@@ -126,7 +123,7 @@ impl<B> SharedOutcome<B> {
 
     /// Keeps the error of `outcome` for the next call.
     pub(crate) fn keep(&self, outcome: RequestOutcome<B>) {
-        if self.state().ignores_error {
+        if lock(&self.state).ignores_error {
             return;
         }
         let rank = self.rank;
@@ -150,6 +147,6 @@ impl<B> SharedOutcome<B> {
 
     /// Keeps no error from now on.
     pub(crate) fn ignore(&self) {
-        self.state().ignores_error = true;
+        lock(&self.state).ignores_error = true;
     }
 }

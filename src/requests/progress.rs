@@ -7,12 +7,13 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::world::service::{Cause, FailureKind};
 use maypole_transports::Alarm;
+use maypole_transports::lock;
 use maypole_transports::turns::{self, DeadlinePassed};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -148,11 +149,6 @@ impl<C: EngineBorrower> RunsJobs for Jobs<C> {
             self.run(&mut comm, is_done);
         }
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Jobs catch panics, so the state under a lock is valid.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The thread that runs requests, the channels to it and from it, and the jobs.

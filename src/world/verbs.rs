@@ -3,8 +3,9 @@
 use maypole_transports::ib::{
     UnconnectedVerbs, VerbsAdapter, VerbsCandidate, VerbsError, VerbsSettings,
 };
+use maypole_transports::lock;
 use serde::{Deserialize, Serialize};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Which of its ports a process opens.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -64,7 +65,7 @@ impl VerbsAccess {
     ) -> Result<(VerbsPortOffer, Arc<VerbsAdapter>), String> {
         let find = || VerbsCandidate::all(&self.settings).map_err(|error| error.to_string());
         let candidates = self.candidates.get_or_init(find).as_ref().map_err(Clone::clone)?;
-        let mut used = self.used();
+        let mut used = lock(&self.used);
         let number = match (choice, &*used) {
             (PortChoice::Share, Some(used)) => used.number,
             (PortChoice::Share, None) => {
@@ -93,15 +94,10 @@ impl VerbsAccess {
     /// # Errors
     /// Why there is none.
     pub(crate) fn opened(&self) -> Result<Arc<VerbsAdapter>, String> {
-        match (&*self.used(), self.candidates.get()) {
+        match (&*lock(&self.used), self.candidates.get()) {
             (Some(used), _) => Ok(Arc::clone(&used.adapter)),
             (None, Some(Err(why))) => Err(why.clone()),
             (None, _) => Err("this rank has not been asked to use verbs".to_owned()),
         }
-    }
-
-    fn used(&self) -> MutexGuard<'_, Option<UsedPort>> {
-        // The value is replaced as a whole.
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -21,6 +21,7 @@ pub mod fork;
 pub mod ib;
 pub mod interfaces;
 pub mod limits;
+mod lock;
 pub mod mem;
 #[doc(hidden)]
 pub mod parts;
@@ -47,6 +48,7 @@ pub use any_stream::{AnyStream, TestStream};
 pub use bell::Bell;
 pub use board::Board;
 pub use fork::OwnerProcess;
+pub use lock::lock;
 pub use mem::Mem;
 pub use pipe::Pipe;
 pub use secure::EncryptedStream;

@@ -3,7 +3,8 @@
 use crate::error::{Error, Result};
 use crate::world::bootstrap::JoinStop;
 use crate::world::launch::Launch;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use maypole_transports::lock;
+use std::sync::{Mutex, MutexGuard};
 
 /// The job that this process has joined, or is joining.
 static NOTE: Mutex<Option<JoinNote>> = Mutex::new(None);
@@ -34,7 +35,7 @@ impl JoiningOnce {
             return Ok(Self(None));
         }
         let process = std::process::id();
-        let mut note = note();
+        let mut note = lock(&NOTE);
         let is_same =
             |it: &JoinNote| (it.process, &it.job, it.rank) == (process, &launch.job, rank);
         let goes_on = |it: &JoinNote| !it.stop.as_ref().is_some_and(JoinStop::is_stopped);
@@ -61,7 +62,7 @@ impl JoiningOnce {
     /// The note, if it is that of this join and not of a later one.
     fn own_note(&mut self) -> Option<MutexGuard<'static, Option<JoinNote>>> {
         let stop = self.0.take()?;
-        let note = note();
+        let note = lock(&NOTE);
         note.as_ref().is_some_and(|it| it.stop.as_ref() == Some(&stop)).then_some(note)
     }
 }
@@ -72,8 +73,4 @@ impl Drop for JoiningOnce {
             *note = None;
         }
     }
-}
-
-fn note() -> MutexGuard<'static, Option<JoinNote>> {
-    NOTE.lock().unwrap_or_else(PoisonError::into_inner)
 }

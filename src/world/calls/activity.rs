@@ -2,10 +2,11 @@
 
 use super::numbered::{IS_MESSAGE, NumberedMessages};
 use super::{CallHistory, CallRecord, GroupId, GroupStatus, PendingOperation, Pulse};
+use maypole_transports::lock;
 use maypole_transports::turns;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The wait time before this rank first compares its call with the awaited rank's.
@@ -120,7 +121,7 @@ impl GroupActivity {
 
     /// Notes that the operations from `sequence` on are `call`.
     pub fn begin(&self, sequence: u64, call: &Arc<CallRecord>) {
-        self.state().history.begin(sequence, call);
+        lock(&self.state).history.begin(sequence, call);
     }
 
     /// Notes that the rank sends or receives messages.
@@ -164,14 +165,14 @@ impl GroupActivity {
 
     /// Notes that the rank waits for a message, after `sequence` operations.
     pub fn begin_message(&self, sequence: u64, message: String) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.message = Some(message);
         self.pulse.enter(sequence);
     }
 
     /// Notes the end of that wait.
     pub fn end_message(&self, sequence: u64) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.message = None;
         state.wait = None;
         self.pulse.back(sequence);
@@ -179,7 +180,7 @@ impl GroupActivity {
 
     /// Notes that a thread of the rank waits for a message of `peer`, while another thread may make calls.
     pub fn begin_message_beside(&self, message: String, peer: Option<usize>) {
-        self.state().message = Some(message);
+        lock(&self.state).message = Some(message);
         self.beside.store(true, Ordering::Relaxed);
         if let Some(peer) = peer {
             self.wait(WaitTarget::Rank(peer), 0, (0, 1), turns::now());
@@ -188,7 +189,7 @@ impl GroupActivity {
 
     /// Notes the end of that wait.
     pub fn end_message_beside(&self) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.message = None;
         state.wait = None;
         self.beside.store(false, Ordering::Relaxed);
@@ -204,7 +205,7 @@ impl GroupActivity {
     /// after a first timeout, and then at growing intervals.
     pub fn wait(&self, target: WaitTarget, step: usize, windows: (u32, u32), now: Instant) -> bool {
         let sequence = self.pulse.read().map_or(0, |(_, sequence)| sequence);
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.wait.take_if(|wait| wait.sequence != sequence);
         let wait = state.wait.get_or_insert_with(|| PendingWait {
             sequence,
@@ -230,7 +231,7 @@ impl GroupActivity {
     /// Returns the wait of the current operation; `None` if the rank is in no operation, or has not
     /// waited for long.
     pub fn pending_wait(&self) -> Option<PendingWait> {
-        self.wait_in(&self.state()).cloned()
+        self.wait_in(&lock(&self.state)).cloned()
     }
 
     fn wait_in<'a>(&self, state: &'a ActivityState) -> Option<&'a PendingWait> {
@@ -244,14 +245,14 @@ impl GroupActivity {
     /// Notes that the part of `peer` is missing in the exchange of the current wait, if there is
     /// one.
     pub fn note_missing(&self, peer: usize) {
-        if let Some(wait) = &mut self.state().wait {
+        if let Some(wait) = &mut lock(&self.state).wait {
             wait.missing = Some(peer);
         }
     }
 
     /// Returns the current or last call or message in words; empty before the first call.
     pub fn title(&self) -> String {
-        self.title_in(&self.state())
+        self.title_in(&lock(&self.state))
     }
 
     fn title_in(&self, state: &ActivityState) -> String {
@@ -272,14 +273,14 @@ impl GroupActivity {
     /// Numbers a message, for [`find`](Self::find): its failure may be reported during a later
     /// call.
     pub fn number_message(&self, message: &str) -> u32 {
-        self.state().numbered.push(message)
+        lock(&self.state).numbered.push(message)
     }
 
     /// Returns the operation or the message that has this number, in words, and the sequence of an
     /// operation. For a number whose entry was evicted, returns the [last one](Self::title) without
     /// a sequence.
     pub fn find(&self, number: u32) -> (String, Option<u64>) {
-        let state = self.state();
+        let state = lock(&self.state);
         let found = match number & IS_MESSAGE {
             0 => self.sequence_of(number).and_then(|sequence| {
                 let call = state.history.call_at(sequence)?;
@@ -300,7 +301,7 @@ impl GroupActivity {
     /// Returns the rank's status with the last `most` runs of its calls before operation `end`.
     /// `waits`: a thread of the rank waits for a request in the background.
     pub fn status(&self, waits: bool, end: u64, most: usize) -> GroupStatus {
-        let state = self.state();
+        let state = lock(&self.state);
         // A message is no operation of the group.
         let in_message = self.message_in(&state).is_some();
         let begun = if in_message { self.pulse.completed() } else { self.pulse.begun() };
@@ -347,17 +348,17 @@ impl GroupActivity {
 
     /// Notes that this rank has left the group.
     pub fn leave(&self) {
-        self.state().left = true;
+        lock(&self.state).left = true;
     }
 
     /// Returns true if the departure of `peer` has been received.
     pub fn has_left(&self, peer: usize) -> bool {
-        self.state().departed.contains(&peer)
+        lock(&self.state).departed.contains(&peer)
     }
 
     /// Notes the departure of `peer`.
     pub fn note_departure(&self, peer: usize) {
-        self.state().departed.insert(peer);
+        lock(&self.state).departed.insert(peer);
     }
 
     /// Returns the current operation of this rank if it waits in one that a departed peer never
@@ -365,17 +366,11 @@ impl GroupActivity {
     ///
     /// A message is no operation of the group: the peer may have sent it before it left.
     pub fn missed_operation(&self, end: u64, theirs: &GroupStatus) -> Option<MissedOperation> {
-        let state = self.state();
+        let state = lock(&self.state);
         let sequence = self.wait_in(&state).filter(|_| self.message_in(&state).is_none())?.sequence;
         let is_missed = sequence + 1 == end && theirs.told() < end;
         let call = state.history.last().map_or_else(String::new, |run| run.call.call.clone());
         is_missed.then_some(MissedOperation { sequence, call })
-    }
-
-    fn state(&self) -> MutexGuard<'_, ActivityState> {
-        // Every change is one assignment or insertion, so the state is valid after a panic under
-        // the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,8 +3,9 @@
 use super::GroupId;
 use crate::world::calls::GroupActivity;
 use crate::world::keep_last;
+use maypole_transports::lock;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The activity of one rank in each of its groups. The rank's calls write it; the service thread
 /// reads it for requests of other ranks.
@@ -25,7 +26,7 @@ const CLOSED_KEPT: usize = 16;
 impl ProgressTable {
     /// Returns the activity of this rank, which is `members[me]` of the world, in `group`.
     pub fn open(&self, group: GroupId, members: &[usize], me: usize) -> Arc<GroupActivity> {
-        let mut table = self.table();
+        let mut table = lock(&self.0);
         let activity = table.open.entry(group);
         let fresh = || Arc::new(GroupActivity::new(group, members.to_vec(), me));
         Arc::clone(activity.or_insert_with(fresh))
@@ -33,14 +34,14 @@ impl ProgressTable {
 
     /// Ends the activity in `group`.
     pub fn close(&self, group: GroupId) {
-        let mut table = self.table();
+        let mut table = lock(&self.0);
         let Some(activity) = table.open.remove(&group) else { return };
         keep_last(&mut table.closed, CLOSED_KEPT, (group, activity));
     }
 
     /// Returns the activity in `group`, also shortly after it has [closed](Self::close).
     pub fn activity(&self, group: GroupId) -> Option<Arc<GroupActivity>> {
-        let table = self.table();
+        let table = lock(&self.0);
         let closed = || table.closed.iter().rev().find(|(closed, _)| *closed == group);
         let found = table.open.get(&group).or_else(|| closed().map(|(_, activity)| activity));
         found.map(Arc::clone)
@@ -48,7 +49,7 @@ impl ProgressTable {
 
     /// Returns the activities in all open groups, by group.
     pub fn open_groups(&self) -> BTreeMap<GroupId, Arc<GroupActivity>> {
-        let table = self.table();
+        let table = lock(&self.0);
         table.open.iter().map(|(group, activity)| (*group, Arc::clone(activity))).collect()
     }
 
@@ -66,15 +67,9 @@ impl ProgressTable {
     /// have closed last.
     pub fn last_groups(&self, most: usize) -> Vec<Arc<GroupActivity>> {
         let open = self.open_groups().into_values();
-        let table = self.table();
+        let table = lock(&self.0);
         let closed = table.closed.iter().rev().map(|(_, activity)| Arc::clone(activity));
         open.chain(closed).take(most).collect()
-    }
-
-    fn table(&self) -> MutexGuard<'_, ActivityTable> {
-        // Every change is one insertion or removal, so the table is valid after a panic under the
-        // lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -92,7 +87,7 @@ mod tests {
         }
         assert!(progress.activities(None).is_empty());
         assert_eq!(progress.activities(Some(group(99_999))).len(), 1);
-        assert_eq!(progress.table().closed.len(), CLOSED_KEPT);
+        assert_eq!(lock(&progress.0).closed.len(), CLOSED_KEPT);
         assert!(progress.activity(group(99_999)).is_some());
         assert!(progress.activity(group(0)).is_none());
     }

@@ -6,11 +6,12 @@ use super::launch::{DeviceCall, Lent};
 use super::layout::Room;
 use super::memory::DeviceMemory;
 use super::order::stream_aside;
+use crate::lock;
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 use maypole_kernels::cuda::CudaError;
 use maypole_kernels::packed::{self, BufferNeeds, PackedProgram};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// A program in the memory of a GPU, checked: it stays within its needs.
 #[derive(Debug)]
@@ -47,7 +48,7 @@ enum CodePlace {
 impl Drop for CodePlace {
     fn drop(&mut self) {
         if let Self::OfShelf { shelf, at } = self {
-            shelf.free().push(*at);
+            lock(&shelf.0.free).push(*at);
         }
     }
 }
@@ -81,17 +82,13 @@ impl CodeShelf {
         Ok(Self(Arc::new(Shelf { stream: Arc::clone(stream), memory, free: Mutex::new(free) })))
     }
 
-    fn free(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
-        self.0.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Copies a program to the shelf, or to memory of its own if it is too long, or if the shelf is
     /// full.
     ///
     /// # Errors
     /// As [`DeviceCode::load`].
     pub fn load(&self, bytes: &[u8]) -> Result<DeviceCode> {
-        let room = if bytes.len() <= Self::LONGEST { self.free().pop() } else { None };
+        let room = if bytes.len() <= Self::LONGEST { lock(&self.0.free).pop() } else { None };
         let Some(at) = room else { return DeviceCode::load(&self.0.stream, bytes) };
         // From here on every error frees the place.
         let place = CodePlace::OfShelf { shelf: self.clone(), at };

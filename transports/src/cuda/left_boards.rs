@@ -11,9 +11,10 @@ use super::memory::{DeviceMemory, LentMemory};
 use super::order::{BesideCapture, ContextWork, WorkOrder};
 use super::spares::{self, Openers};
 use super::use_table::{CLOSED, ENDED, UseTable};
+use crate::lock;
 use std::any::Any;
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 /// A board that its rank has left.
@@ -45,10 +46,6 @@ static ENDING: Mutex<()> = Mutex::new(());
 /// The pause of the thread between two polls: the first one, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
-
-fn left() -> MutexGuard<'static, LeftBoards> {
-    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl LeftBoard {
     /// Does the steps that need no wait. True once all are done.
@@ -122,7 +119,7 @@ pub(super) fn leave(
     let memory = ManuallyDrop::into_inner(memory);
     let watched = LeftMemory(memory.as_ref().map(Arc::downgrade));
     let used = Some(used);
-    left().boards.push(LeftBoard { order, used, others, is_closed: false, memory, table });
+    lock(&LEFT).boards.push(LeftBoard { order, used, others, is_closed: false, memory, table });
     end_left_boards();
     watched
 }
@@ -139,7 +136,7 @@ impl LeftMemory {
 
     /// Frees it and everything else that can be freed. May wait for another thread that does so.
     pub fn free(self) {
-        let ending = ENDING.lock().unwrap_or_else(PoisonError::into_inner);
+        let ending = lock(&ENDING);
         if end_some(&ending) {
             watch();
         }
@@ -161,10 +158,10 @@ fn try_to_end() -> bool {
 
 /// True if something is left to be done.
 fn end_some(_ending: &MutexGuard<'_, ()>) -> bool {
-    let mut boards = std::mem::take(&mut left().boards);
+    let mut boards = std::mem::take(&mut lock(&LEFT).boards);
     // Without the lock: a rank may leave meanwhile.
     boards.retain_mut(|board| !board.advance());
-    let mut left = left();
+    let mut left = lock(&LEFT);
     left.boards.append(&mut boards);
     let has_boards = !left.boards.is_empty();
     drop(left);
@@ -172,7 +169,7 @@ fn end_some(_ending: &MutexGuard<'_, ()>) -> bool {
 }
 
 fn watch() {
-    if std::mem::replace(&mut left().is_watched, true) {
+    if std::mem::replace(&mut lock(&LEFT).is_watched, true) {
         return;
     }
     let look = || {
@@ -181,7 +178,7 @@ fn watch() {
             std::thread::sleep(pause);
             pause = (2 * pause).min(LONGEST_PAUSE);
             let is_busy = try_to_end();
-            let mut left = left();
+            let mut left = lock(&LEFT);
             if !is_busy && left.boards.is_empty() {
                 left.is_watched = false;
                 return;
@@ -191,6 +188,6 @@ fn watch() {
     let started = std::thread::Builder::new().name("maypole-memory".to_owned()).spawn(look);
     if started.is_err() {
         // The next group that is made or left polls again.
-        left().is_watched = false;
+        lock(&LEFT).is_watched = false;
     }
 }

@@ -4,17 +4,14 @@
 //! of one GPU may have calls at the same time. If their blocks did not fit together, each rank could have
 //! started the call that the other one waits to start.
 
+use crate::lock;
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex};
 
 /// The name that a GPU has everywhere.
 type Uuid = [u8; 16];
 
 static RESERVED: LazyLock<Mutex<HashMap<Uuid, u32>>> = LazyLock::new(Mutex::default);
-
-fn reserved() -> MutexGuard<'static, HashMap<Uuid, u32>> {
-    RESERVED.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The blocks of one rank of a group, given back when this is dropped.
 #[derive(Debug)]
@@ -26,12 +23,12 @@ pub struct ReservedBlocks {
 impl ReservedBlocks {
     /// How many blocks groups of this process have reserved on a GPU.
     pub fn taken(uuid: Uuid) -> u32 {
-        reserved().get(&uuid).copied().unwrap_or(0)
+        lock(&RESERVED).get(&uuid).copied().unwrap_or(0)
     }
 
     /// Reserves `blocks` blocks on a GPU on which `most` fit. `None` if fewer are left.
     pub fn new(uuid: Uuid, blocks: u32, most: u32) -> Option<Self> {
-        let mut reserved = reserved();
+        let mut reserved = lock(&RESERVED);
         let taken = reserved.entry(uuid).or_default();
         if blocks > most.saturating_sub(*taken) {
             return None;
@@ -43,7 +40,7 @@ impl ReservedBlocks {
 
 impl Drop for ReservedBlocks {
     fn drop(&mut self) {
-        if let Some(taken) = reserved().get_mut(&self.uuid) {
+        if let Some(taken) = lock(&RESERVED).get_mut(&self.uuid) {
             *taken -= self.blocks;
         }
     }

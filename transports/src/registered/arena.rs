@@ -3,6 +3,7 @@
 use super::buffer::RegisteredBuffer;
 use super::ranges::{FreeRanges, TakenRange};
 use crate::fork::OwnerProcess;
+use crate::lock;
 use crate::shm::map_part;
 use bytemuck::{NoUninit, Zeroable};
 use maypole_kernels::View;
@@ -12,7 +13,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Buffers begin at a multiple of this, and no two of them share a page.
 pub(super) const PAGE: usize = 4096;
@@ -53,7 +54,7 @@ impl Arena {
 
     /// Returns the bytes that no buffer has, and those of the longest buffer that can be made now.
     pub fn left(&self) -> (usize, usize) {
-        self.memory.free().left()
+        lock(&self.memory.free).left()
     }
 }
 
@@ -106,18 +107,13 @@ impl ArenaMemory {
         }
     }
 
-    fn free(&self) -> std::sync::MutexGuard<'_, FreeRanges> {
-        // Nothing panics between two changes that belong together.
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes `bytes` zeroed bytes, more than zero; returns their offset.
     pub(super) fn take(&self, bytes: usize) -> Option<usize> {
         let bytes = bytes.checked_next_multiple_of(PAGE)?;
         if !self.owner.is_current() {
             return None;
         }
-        let TakenRange { offset, used } = self.free().take(bytes)?;
+        let TakenRange { offset, used } = lock(&self.free).take(bytes)?;
         // SAFETY: the range was free, so no buffer has these bytes.
         unsafe { self.start.add(offset).write_bytes(0, used) };
         Some(offset)
@@ -125,7 +121,7 @@ impl ArenaMemory {
 
     /// Gives the range of `bytes` bytes back that [`take`](Self::take) returned.
     pub(super) fn give_back(&self, offset: usize, bytes: usize) {
-        self.free().give_back(offset, bytes.next_multiple_of(PAGE));
+        lock(&self.free).give_back(offset, bytes.next_multiple_of(PAGE));
     }
 
     /// The address of the byte at `offset`.
