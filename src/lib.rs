@@ -154,7 +154,7 @@ pub use maypole_kernels::with_type;
 #[doc(inline)]
 pub use schedule::collective::Collective;
 #[doc(inline)]
-pub use status::{RankStatus, StatusHandle};
+pub use status::RankStatus;
 
 #[cfg(test)]
 #[path = "../tests/readers/fuzz.rs"]

@@ -14,18 +14,6 @@ pub struct Moved {
     pub written: u64,
 }
 
-impl Moved {
-    /// The traffic since `other`, an earlier count of the same traffic.
-    pub(crate) fn less(self, other: Self) -> Self {
-        let Self { messages, payload, written } = other;
-        Self {
-            messages: self.messages - messages,
-            payload: self.payload - payload,
-            written: self.written - written,
-        }
-    }
-}
-
 impl AddAssign for Moved {
     fn add_assign(&mut self, other: Self) {
         self.messages += other.messages;

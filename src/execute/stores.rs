@@ -39,17 +39,6 @@ pub struct StoreCounts {
     pub deep_ring: u64,
 }
 
-impl StoreCounts {
-    /// The publications since `other`, an earlier count of the same rank.
-    pub(crate) fn less(self, other: Self) -> Self {
-        Self {
-            ordinary: self.ordinary - other.ordinary,
-            past_caches: self.past_caches - other.past_caches,
-            deep_ring: self.deep_ring - other.deep_ring,
-        }
-    }
-}
-
 /// The most publications in large slots that a local rank makes in a call of `program`. Equal on all ranks
 /// of a board.
 pub(crate) fn large_publications(program: &Program) -> u64 {

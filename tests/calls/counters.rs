@@ -9,7 +9,18 @@ const HEAD: u64 = 16;
 fn during(comm: &mut Communicator, calls: impl FnOnce(&mut Communicator)) -> Counters {
     let before = comm.counters();
     calls(comm);
-    comm.counters().since(&before)
+    let mut during = comm.counters();
+    for (name, calls) in &before.calls {
+        *during.calls.entry(name).or_default() -= calls;
+    }
+    during.calls.retain(|_, calls| *calls > 0);
+    let moved = [&mut during.board, &mut during.stream, &mut during.messages];
+    for (moved, before) in moved.into_iter().zip([before.board, before.stream, before.messages]) {
+        moved.messages -= before.messages;
+        moved.payload -= before.payload;
+        moved.written -= before.written;
+    }
+    during
 }
 
 /// A board; streams; a board for each of two hosts and streams between them.

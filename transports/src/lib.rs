@@ -53,5 +53,5 @@ pub use mem::Mem;
 pub use pipe::Pipe;
 pub use secure::EncryptedStream;
 pub use stream::{Fault, HEAD, Head, Stream};
-pub use tcp::{LONGEST_AHEAD, SystemCalls, Tcp};
+pub use tcp::{LONGEST_AHEAD, Tcp};
 pub use wait::{Interrupted, Sleep, Waiting};

@@ -78,19 +78,12 @@ impl Communicator {
 
     /// Joins the world that `config` describes. `config` determines rank and world, the address of
     /// rank 0, and the job; the environment determines the other settings: `MAYPOLE_TRANSPORT`,
-    /// `MAYPOLE_DETERMINISTIC` and so on. For programs with a rendezvous of their own. Collective.
+    /// `MAYPOLE_DETERMINISTIC` and so on. For programs with a rendezvous of their own. Ends early once
+    /// `stop` was stopped. Collective.
     ///
     /// # Errors
     /// [`Error::Join`] if the ranks do not connect before the deadline, or a variable has a value
     /// that it cannot have.
-    pub fn join_by_env(config: JoinConfig) -> Result<Self> {
-        Self::join_by_env_until(config, JoinStop::default())
-    }
-
-    /// As [`join_by_env`](Self::join_by_env), and ends early once `stop` was stopped.
-    ///
-    /// # Errors
-    /// As [`join_by_env`](Self::join_by_env).
     pub fn join_by_env_until(config: JoinConfig, stop: JoinStop) -> Result<Self> {
         let environment = Environment::read()?;
         let config = environment.complete(config);

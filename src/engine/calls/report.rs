@@ -47,26 +47,6 @@ impl Counters {
     pub fn written(&self) -> u64 {
         self.board.written + self.stream.written + self.messages.written
     }
-
-    /// The difference to `earlier` counters of the same communicator.
-    ///
-    /// # Panics
-    /// If `earlier` was taken later.
-    #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
-        let mut since = self.clone();
-        for (name, calls) in &earlier.calls {
-            *since.calls.entry(name).or_default() -= calls;
-        }
-        since.calls.retain(|_, calls| *calls > 0);
-        since.registered -= earlier.registered;
-        since.copied -= earlier.copied;
-        since.board = self.board.less(earlier.board);
-        since.stream = self.stream.less(earlier.stream);
-        since.messages = self.messages.less(earlier.messages);
-        since.stores = self.stores.less(earlier.stores);
-        since
-    }
 }
 
 /// How a collective ran: see [`Communicator::last_call`](crate::Communicator::last_call).

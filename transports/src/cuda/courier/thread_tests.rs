@@ -230,20 +230,12 @@ fn place(room: usize, nth: u64) -> ((usize, u8), u64) {
     ((room, (nth % lanes) as u8), nth / lanes)
 }
 
-/// The system calls of both ends: those that moved bytes, and all.
-fn calls(ends: [&Tcp; 2]) -> [u64; 2] {
-    let both = ends.map(|end| end.system_calls());
-    let moving = both.map(|of| of.sending + of.receiving).iter().sum();
-    [moving, moving + both.map(|of| of.idle).iter().sum::<u64>()]
-}
-
-/// Seconds from the first publication of `count` to the last read, both ranks' kernels being no threads; and
-/// system calls.
-fn seconds(count: u64, len: usize) -> (f64, [u64; 2]) {
+/// Seconds from the first publication of `count` to the last read, both ranks' kernels being no threads.
+fn seconds(count: u64, len: usize) -> f64 {
     let publication = |nth| place(usize::from(len > 4 << 10), nth);
     let [(here, mut of_here), (there, mut of_there)] = two_hosts(&long_shapes());
     let start = Instant::now();
-    let seconds = std::thread::scope(|threads| {
+    std::thread::scope(|threads| {
         threads.spawn(|| {
             let (mut position, is_sent) = (0, |link: &Courier| link.links[0].has_ended());
             until(|| {
@@ -275,12 +267,7 @@ fn seconds(count: u64, len: usize) -> (f64, [u64; 2]) {
         });
         // The goodbye is acknowledged up to 40 ms later.
         start.elapsed().as_secs_f64()
-    });
-    let ends = [&mut of_here, &mut of_there].map(|courier| match &mut courier.links[0].stream {
-        AnyStream::Tcp(stream) => &*stream,
-        _ => panic!("they are joined by TCP"),
-    });
-    (seconds, calls(ends))
+    })
 }
 
 /// Seconds of a publication of 8 bytes to the other host: half of the time there and back.
@@ -311,7 +298,7 @@ fn latency(turns: u64) -> f64 {
 }
 
 /// The same by messages of two streams, without mailboxes.
-fn plain(count: u64, len: usize, answers: bool) -> (f64, [u64; 2]) {
+fn plain(count: u64, len: usize, answers: bool) -> f64 {
     use crate::stream::HEAD;
     let mut streams = connection().map(|socket| Tcp::new(socket).unwrap()).into_iter();
     let (mut here, mut there) = (streams.next().unwrap(), streams.next().unwrap());
@@ -349,20 +336,17 @@ fn plain(count: u64, len: usize, answers: bool) -> (f64, [u64; 2]) {
             }
         }
     });
-    (start.elapsed().as_secs_f64(), calls([&here, &there]))
+    start.elapsed().as_secs_f64()
 }
 
 /// Prints both, and how they compare with streams alone. Of several rounds the fastest counts.
 #[test]
 #[ignore = "it measures"]
 fn the_rate_and_the_latency_of_couriers() {
-    let best = |measure: &dyn Fn() -> (f64, [u64; 2])| {
-        let rounds = (0..9).map(|_| measure());
-        rounds.min_by(|a, b| a.0.total_cmp(&b.0)).expect("there are rounds")
-    };
+    let best = |measure: &dyn Fn() -> f64| (0..9).map(|_| measure()).fold(f64::MAX, f64::min);
     const TURNS: u64 = 5_000;
-    let ours = best(&|| (latency(TURNS), [0; 2])).0;
-    let theirs = best(&|| plain(TURNS, 8, true)).0 / (2 * TURNS) as f64;
+    let ours = best(&|| latency(TURNS));
+    let theirs = best(&|| plain(TURNS, 8, true)) / (2 * TURNS) as f64;
     println!(
         "8 bytes: {:.2} us, a stream {:.2} us: {:.2}",
         ours * 1e6,
@@ -372,15 +356,8 @@ fn the_rate_and_the_latency_of_couriers() {
     for len in [4 << 10, 64 << 10, 256 << 10] {
         let count = (256 << 20) / len as u64;
         let rate = |seconds: f64| (count * len as u64) as f64 / seconds / 1e9;
-        let (ours, our_calls) = best(&|| seconds(count, len));
-        let (theirs, their_calls) = best(&|| plain(count, len, false));
-        let (ours, theirs) = (rate(ours), rate(theirs));
+        let ours = rate(best(&|| seconds(count, len)));
+        let theirs = rate(best(&|| plain(count, len, false)));
         println!("{len} bytes: {ours:.2} GB/s, a stream {theirs:.2} GB/s: {:.2}", ours / theirs);
-        let each = |calls: [u64; 2]| calls.map(|calls| calls as f64 / count as f64);
-        println!(
-            "system calls that move, and all: {:.2?} and {:.2?}",
-            each(our_calls),
-            each(their_calls)
-        );
     }
 }
