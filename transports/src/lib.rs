@@ -7,6 +7,20 @@
 //! [`stream`]. No method of a board or a stream waits, allocates or locks, and boards make no
 //! system calls. All waiting follows the policy in [`wait`].
 
+/// Prints a value by its name alone: for keys, which are never printed, and for parts that mean nothing to a
+/// reader.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! opaque {
+    ($type:ty, $name:literal $(, $param:ident)?) => {
+        impl$(<$param>)? ::std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(concat!($name, "(..)"))
+            }
+        }
+    };
+}
+
 pub mod alarm;
 mod any_stream;
 mod bell;

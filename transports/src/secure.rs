@@ -43,7 +43,7 @@ mod stream;
 
 pub use channel::Channel;
 pub use cipher::CipherSuite;
-pub use handshake::{Initiator, Responder, UnacceptedChannel, initiate, refuse, respond};
+pub use handshake::{Responder, initiate, refuse};
 pub use keys::RecordKeys;
 pub use stream::EncryptedStream;
 
@@ -122,12 +122,7 @@ pub struct JobSecret {
     pub session: [u8; 16],
 }
 
-impl std::fmt::Debug for JobSecret {
-    // A key is never printed.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("JobSecret").field("job", &self.job).finish_non_exhaustive()
-    }
-}
+opaque!(JobSecret, "JobSecret");
 
 /// Why a handshake or a channel failed. A failed handshake proves nothing about a peer, because any
 /// process can send bytes to a port.

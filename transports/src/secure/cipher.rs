@@ -71,12 +71,7 @@ pub(super) enum RecordCipher {
     ChaCha(Box<ChaCha20Poly1305>),
 }
 
-impl fmt::Debug for RecordCipher {
-    // A key is never printed.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RecordCipher(..)")
-    }
-}
+opaque!(RecordCipher, "RecordCipher");
 
 impl RecordCipher {
     pub(super) fn new(suite: CipherSuite, key: &[u8; KEY]) -> Self {

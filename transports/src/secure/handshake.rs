@@ -11,69 +11,6 @@ use zeroize::Zeroizing;
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
-/// The connecting end of a handshake.
-#[derive(Debug)]
-pub struct Initiator {
-    noise: HandshakeState,
-    purpose: Purpose,
-}
-
-impl Initiator {
-    /// Begins a handshake. Returns the initiator and the bytes to send first.
-    pub fn start(secret: &JobSecret, binding: &Binding) -> (Self, Vec<u8>) {
-        let preamble = binding.encode(&secret.job);
-        let mut noise = noise(secret, &preamble, binding, true);
-        let mut out = preamble.to_vec();
-        write(&mut noise, &mut out);
-        (Self { noise, purpose: binding.purpose }, out)
-    }
-
-    /// Takes the body of the answer's frame. Returns the channel that waits to be accepted, and the
-    /// third message, which must be sent.
-    ///
-    /// # Errors
-    /// If the answer is a refusal, or was not made with the same key for this connection; if the
-    /// system has no random source.
-    pub fn finish(mut self, answer: &[u8]) -> Result<(UnacceptedChannel, Vec<u8>), SecureError> {
-        if answer.len() == REFUSAL {
-            return Err(refusal(answer[0]));
-        }
-        self.noise
-            .read_message(answer, &mut [0; HANDSHAKE_FRAME])
-            .map_err(|_| SecureError::WrongKey)?;
-        let mut channel = Channel::new(self.noise)?;
-        let offer = KeyOffer::draw(self.purpose)?;
-        let mut third = Vec::new();
-        channel.seal(&KeyOffer::encode(offer.as_ref()), &mut third);
-        Ok((UnacceptedChannel { channel, offer }, third))
-    }
-}
-
-/// The connecting end after its third message.
-#[derive(Debug)]
-pub struct UnacceptedChannel {
-    channel: Channel,
-    offer: Option<KeyOffer>,
-}
-
-impl UnacceptedChannel {
-    /// Takes the body of the frame that follows the answer. Returns the established channel.
-    ///
-    /// # Errors
-    /// If it is a refusal, or was not made by the other end of this handshake.
-    pub fn accepted(mut self, accepted: &[u8]) -> Result<Channel, SecureError> {
-        if accepted.len() == REFUSAL {
-            return Err(refusal(accepted[0]));
-        }
-        let mut framed = Vec::new();
-        frame(accepted, &mut framed);
-        self.channel.receive(&framed);
-        let theirs = Zeroizing::new(self.channel.open(OFFER)?.ok_or(SecureError::UnknownProtocol)?);
-        self.channel.record_keys = KeyOffer::join(&mut self.offer, &theirs)?;
-        Ok(self.channel)
-    }
-}
-
 /// Returns the frame of a refusal, which a responder may send to an initiator whose handshake
 /// failed. A refusal is not authenticated, so it serves error messages only.
 pub fn refuse(why: &SecureError) -> [u8; 3] {
@@ -244,42 +181,44 @@ impl Responder {
 /// Reads no byte after the handshake.
 ///
 /// # Errors
-/// As [`Initiator::finish`], and errors of the socket.
+/// If the other end refuses, or has not the same key for this connection; if the system has no
+/// random source; errors of the socket.
 pub fn initiate(
     socket: &mut (impl Read + Write),
     secret: &JobSecret,
     binding: &Binding,
 ) -> Result<Channel, SecureError> {
-    let (initiator, hello) = Initiator::start(secret, binding);
+    let preamble = binding.encode(&secret.job);
+    let mut noise = noise(secret, &preamble, binding, true);
+    let mut hello = preamble.to_vec();
+    write(&mut noise, &mut hello);
     socket.write_all(&hello)?;
-    let (unaccepted, third) = initiator.finish(&read_frame(socket)?)?;
+    let answer = read_frame(socket)?;
+    let read = noise.read_message(&answer[2..], &mut [0; HANDSHAKE_FRAME]);
+    read.map_err(|_| SecureError::WrongKey)?;
+    let mut channel = Channel::new(noise)?;
+    let mut offer = KeyOffer::draw(binding.purpose)?;
+    let mut third = Vec::new();
+    channel.seal(&KeyOffer::encode(offer.as_ref()), &mut third);
     socket.write_all(&third)?;
-    unaccepted.accepted(&read_frame(socket)?)
+    channel.receive(&read_frame(socket)?);
+    let theirs = Zeroizing::new(channel.open(OFFER)?.ok_or(SecureError::UnknownProtocol)?);
+    channel.record_keys = KeyOffer::join(&mut offer, &theirs)?;
+    Ok(channel)
 }
 
-/// Performs the accepting end of a handshake on a socket whose reads and writes have a timeout.
-/// Reads no byte after the handshake.
-///
-/// # Errors
-/// As [`Responder::advance`], and errors of the socket.
-pub fn respond(
-    socket: &mut (impl Read + Write),
-    secret: &JobSecret,
-) -> Result<(Binding, Channel), SecureError> {
-    let outcome = Responder::new(secret).advance(socket)?;
-    outcome.ok_or_else(|| io::Error::from(ErrorKind::TimedOut).into())
-}
-
+/// Returns a frame of the other end with its head, unless it is a refusal.
 fn read_frame(socket: &mut impl Read) -> Result<Vec<u8>, SecureError> {
     let mut len = [0; 2];
     socket.read_exact(&mut len)?;
-    let len = usize::from(u16::from_le_bytes(len));
-    if len > HANDSHAKE_FRAME {
+    let body = usize::from(u16::from_le_bytes(len));
+    if body > HANDSHAKE_FRAME {
         return Err(SecureError::UnknownProtocol);
     }
-    let mut body = vec![0; len];
-    socket.read_exact(&mut body)?;
-    Ok(body)
+    let mut framed = len.to_vec();
+    framed.resize(2 + body, 0);
+    socket.read_exact(&mut framed[2..])?;
+    if body == REFUSAL { Err(refusal(framed[2])) } else { Ok(framed) }
 }
 
 fn noise(

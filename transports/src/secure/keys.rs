@@ -20,25 +20,13 @@ pub struct RecordKeys {
     pub(super) receiving: Zeroizing<[u8; KEY]>,
 }
 
-impl std::fmt::Debug for RecordKeys {
-    // A key is never printed.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RecordKeys").field("suite", &self.suite).finish_non_exhaustive()
-    }
-}
+opaque!(RecordKeys, "RecordKeys");
 
 /// One end's announcement of its records: their key, and suites. The initiator names all suites
 /// that it can use, the responder the one that will be used.
 pub(super) struct KeyOffer {
     key: Zeroizing<[u8; KEY]>,
     suites: u8,
-}
-
-impl std::fmt::Debug for KeyOffer {
-    // A key is never printed.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("KeyOffer(..)")
-    }
 }
 
 impl KeyOffer {

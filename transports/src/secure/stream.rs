@@ -21,7 +21,7 @@ use maypole_kernels::{View, ViewMut};
 /// ```
 /// use maypole_kernels::{View, ViewMut};
 /// use maypole_transports::secure::{
-///     Binding, EncryptedStream, JobSecret, Purpose, initiate, respond,
+///     Binding, EncryptedStream, JobSecret, Purpose, Responder, initiate,
 /// };
 /// use maypole_transports::{HEAD, Stream, mem};
 /// use std::os::unix::net::UnixStream;
@@ -33,8 +33,8 @@ use maypole_kernels::{View, ViewMut};
 /// };
 /// let (mut near, mut far) = UnixStream::pair()?;
 /// let (mut here, mut there) = std::thread::scope(|threads| {
-///     let other = threads.spawn(|| respond(&mut far, &secret).unwrap().1);
-///     (initiate(&mut near, &secret, &binding).unwrap(), other.join().unwrap())
+///     let other = threads.spawn(|| Responder::new(&secret).advance(&mut far).unwrap());
+///     (initiate(&mut near, &secret, &binding).unwrap(), other.join().unwrap().unwrap().1)
 /// });
 ///
 /// // The keys that they have agreed on encrypt a stream.

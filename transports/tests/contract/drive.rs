@@ -45,13 +45,13 @@ pub(crate) fn verbs_pair(near: &str, far: &str) -> (VerbsStream, VerbsStream) {
 /// The keys that a handshake gives to the two ends of a connection for encrypted data.
 #[cfg(target_os = "linux")]
 pub(crate) fn record_keys() -> [maypole_transports::secure::RecordKeys; 2] {
-    use maypole_transports::secure::{Binding, JobSecret, Purpose, initiate, respond};
+    use maypole_transports::secure::{Binding, JobSecret, Purpose, Responder, initiate};
     let secret = JobSecret { key: [1; 32], job: "contract".to_owned(), session: [2; 16] };
     let purpose = Purpose::EncryptedData;
     let binding = Binding { purpose, group: [0; 2], lane: 0, initiator: 0, responder: 1 };
     let (mut near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
     std::thread::scope(|threads| {
-        let other = threads.spawn(|| respond(&mut far, &secret).unwrap().1);
+        let other = threads.spawn(|| Responder::new(&secret).advance(&mut far).unwrap().unwrap().1);
         let mut here = initiate(&mut near, &secret, &binding).unwrap();
         let mut there = other.join().unwrap();
         [&mut here, &mut there].map(|channel| channel.take_record_keys().expect("agreed on"))

@@ -153,7 +153,7 @@ impl Member<'_> {
 mod tests {
     use super::super::agreement::{AgreedWorld, Ballot};
     use super::*;
-    use maypole_transports::secure::{JobSecret, respond};
+    use maypole_transports::secure::{JobSecret, Responder};
     use std::net::TcpListener;
 
     /// Both ends of a connection: the follower's, and the leader's.
@@ -166,7 +166,7 @@ mod tests {
         std::thread::scope(|threads| {
             let leader = threads.spawn(|| {
                 let (mut stream, _) = listener.accept().unwrap();
-                let (_, channel) = respond(&mut stream, &secret).unwrap();
+                let (_, channel) = Responder::new(&secret).advance(&mut stream).unwrap().unwrap();
                 DialedLink { stream, channel }
             });
             let proof = (&secret, &binding);
