@@ -30,12 +30,7 @@ const ADDRESS: usize = 128 - KEY - JOB;
 const LONGEST_TURN: Duration = Duration::from_secs(10);
 const TURN_PAUSE: Duration = Duration::from_millis(50);
 
-impl std::fmt::Debug for Id {
-    // A key is never printed.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Id")
-    }
-}
+maypole_transports::opaque!(Id, "Id");
 
 impl Id {
     /// Makes a name for ranks of this host and of others. Rank 0, which is on this host, listens at the

@@ -6,7 +6,6 @@ use crate::requests::messages::driver::Messages;
 use crate::requests::outcome::{SharedOutcome, channel};
 use crate::requests::progress::{EngineBorrower, RequestJob, RunsJobs, receive};
 use maypole_transports::{Alarm, ForegroundWait, OwnerProcess};
-use std::fmt;
 use std::mem::replace;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
@@ -200,11 +199,7 @@ impl<B> Drop for Request<B> {
     }
 }
 
-impl<B> fmt::Debug for Request<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request").finish_non_exhaustive()
-    }
-}
+maypole_transports::opaque!(Request<B>, "Request", B);
 
 /// Waits for all of `requests` and returns their buffers, in order.
 ///

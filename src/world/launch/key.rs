@@ -1,6 +1,6 @@
 //! The job key: the secret that a process needs to join, and the three places that may hold it.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -96,11 +96,7 @@ impl JobKey {
     }
 }
 
-impl fmt::Debug for JobKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JobKey(..)")
-    }
-}
+maypole_transports::opaque!(JobKey, "JobKey");
 
 impl Drop for JobKey {
     fn drop(&mut self) {

@@ -7,7 +7,6 @@ use super::flow::{OTHERS, RING, WRITES};
 use super::queue_pair::QueuePair;
 use super::stream::VerbsStream;
 use crate::random;
-use std::fmt;
 use std::sync::Arc;
 
 /// An end without a peer yet.
@@ -17,11 +16,7 @@ pub struct UnconnectedVerbs {
     adapter: Arc<VerbsAdapter>,
 }
 
-impl fmt::Debug for UnconnectedVerbs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UnconnectedVerbs").field("endpoint", &self.endpoint()).finish()
-    }
-}
+opaque!(UnconnectedVerbs, "UnconnectedVerbs");
 
 impl UnconnectedVerbs {
     /// Bytes that each end registers.

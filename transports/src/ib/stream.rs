@@ -27,7 +27,6 @@ use crate::poll::{PollFd, interest};
 use crate::stream::direct::DirectWrites;
 use crate::stream::{Fault, HEAD, Result, Stream};
 use maypole_kernels::{View, ViewMut};
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -68,11 +67,7 @@ pub struct VerbsStream {
     pub(super) adapter: Arc<VerbsAdapter>,
 }
 
-impl fmt::Debug for VerbsStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VerbsStream").field("peer", &self.peer).finish_non_exhaustive()
-    }
-}
+opaque!(VerbsStream, "VerbsStream");
 
 impl VerbsStream {
     /// A stream over `pair`, which is connected to the end at `peer`.

@@ -6,7 +6,6 @@ use crate::requests::handle::EngineHandle;
 use crate::requests::progress::{EngineBorrower, RequestJob, await_or_fail, receive};
 use crate::requests::request::{Request, task};
 use maypole_transports::turns::{self, ThreadEnd};
-use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -33,11 +32,7 @@ enum RequestRunner<'scope> {
     Thread(Sender<RequestJob<'scope, Communicator>>),
 }
 
-impl fmt::Debug for Scope<'_, '_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scope").finish_non_exhaustive()
-    }
-}
+maypole_transports::opaque!(Scope<'_, '_>, "Scope");
 
 impl<'scope> Scope<'scope, '_> {
     fn new(engine: EngineHandle<Communicator>, runner: RequestRunner<'scope>) -> Self {
