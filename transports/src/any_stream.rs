@@ -17,12 +17,10 @@ pub enum AnyStream {
     Tcp(Tcp),
     /// Between threads of one process.
     Mem(Mem),
-    /// Over TCP, encrypted. In a box, because its state is larger than that of all others.
-    Encrypted(Box<EncryptedStream<Tcp>>),
     /// Over InfiniBand or RoCE.
     Verbs(Box<VerbsStream>),
-    /// Over InfiniBand or RoCE, encrypted.
-    EncryptedVerbs(Box<EncryptedStream<VerbsStream>>),
+    /// Over one of the others, encrypted. In a box, because its state is larger than that of all others.
+    Encrypted(Box<EncryptedStream<AnyStream>>),
     /// Over a link of a world for tests.
     Test(Box<dyn TestStream>),
 }
@@ -37,9 +35,8 @@ macro_rules! each {
         match $any {
             Self::Tcp($stream) => $value,
             Self::Mem($stream) => $value,
-            Self::Encrypted($stream) => $value,
             Self::Verbs($stream) => $value,
-            Self::EncryptedVerbs($stream) => $value,
+            Self::Encrypted($stream) => $value,
             Self::Test($stream) => $value,
         }
     };
@@ -53,7 +50,6 @@ impl AnyStream {
             Self::Tcp(stream) => stream.unsent(),
             Self::Mem(_) | Self::Verbs(_) | Self::Test(_) => 0,
             Self::Encrypted(stream) => stream.below().unsent() + stream.unsent(),
-            Self::EncryptedVerbs(stream) => stream.unsent(),
         }
     }
 

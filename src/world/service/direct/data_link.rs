@@ -35,15 +35,13 @@ pub(super) fn failed(why: impl ToString) -> ServiceError {
 impl DataConnection {
     /// The stream over the connection: plain, or encrypted if there are keys.
     pub(super) fn open(self) -> std::io::Result<AnyStream> {
-        Ok(match self {
-            Self::Tcp(socket, None) => AnyStream::Tcp(Tcp::new(socket)?),
-            Self::Tcp(socket, Some(keys)) => {
-                AnyStream::Encrypted(Box::new(EncryptedStream::new(Tcp::new(socket)?, &keys)))
-            }
-            Self::Verbs(stream, None) => AnyStream::Verbs(stream),
-            Self::Verbs(stream, Some(keys)) => {
-                AnyStream::EncryptedVerbs(Box::new(EncryptedStream::new(*stream, &keys)))
-            }
+        let (stream, keys) = match self {
+            Self::Tcp(socket, keys) => (AnyStream::Tcp(Tcp::new(socket)?), keys),
+            Self::Verbs(stream, keys) => (AnyStream::Verbs(stream), keys),
+        };
+        Ok(match keys {
+            Some(keys) => AnyStream::Encrypted(Box::new(EncryptedStream::new(stream, &keys))),
+            None => stream,
         })
     }
 }
