@@ -3,6 +3,7 @@
 use super::comm::Comm;
 use super::options::CommOptions;
 use crate::comm::Communicator;
+use crate::comm::join::environment::named;
 use crate::control::transport::Transport;
 use crate::error::{Error, Result};
 use crate::world::bootstrap::interface::InterfaceSelector;
@@ -40,7 +41,7 @@ impl Id {
     /// # Errors
     /// [`Error::Join`] if there is no such interface, or if the system has no source of random numbers.
     pub fn new() -> Result<Self> {
-        let selector = selected_interface()?;
+        let selector: Option<InterfaceSelector> = named("MAYPOLE_INTERFACE")?;
         Self::at(&published_address("127.0.0.1".to_owned(), selector.as_ref())?)
     }
 
@@ -190,7 +191,7 @@ impl Id {
     /// Joins the ranks of this group.
     fn join(&self, rank: usize, world: usize, options: &CommOptions) -> Result<Communicator> {
         let mut config = self.configuration(rank, world)?;
-        config.interface = selected_interface()?;
+        config.interface = named("MAYPOLE_INTERFACE")?;
         let host = || std::env::var("MAYPOLE_HOST").ok();
         config.host = options.host.clone().or_else(host).filter(|host| !host.is_empty());
         config.timeout = options.timeout.unwrap_or(config.timeout);
@@ -234,14 +235,6 @@ fn address(bytes: &[u8; 128]) -> Option<&str> {
     let address = &bytes[KEY + JOB..];
     let len = address.iter().position(|byte| *byte == 0).unwrap_or(ADDRESS);
     str::from_utf8(&address[..len]).ok()
-}
-
-/// The interface of this host that `MAYPOLE_INTERFACE` names.
-fn selected_interface() -> Result<Option<InterfaceSelector>> {
-    let set = std::env::var("MAYPOLE_INTERFACE").ok();
-    let set = set.filter(|value| !value.is_empty() && value != "auto");
-    let parsed = set.map(|value| value.parse()).transpose();
-    parsed.map_err(|why| Error::wrong_setting(format!("MAYPOLE_INTERFACE: {why}")))
 }
 
 /// A supplement for errors of joining: ranks may be on several hosts, and the remedy.

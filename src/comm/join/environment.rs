@@ -127,7 +127,11 @@ fn read<T, E: fmt::Display>(
     parse(&value).map(Some).map_err(|error| refused(&error))
 }
 
-fn named<T: FromStr<Err: fmt::Display>>(variable: &str) -> Result<Option<T>> {
+/// The value of `variable`, parsed by its type; `None` if it is not set, empty or `auto`.
+///
+/// # Errors
+/// [`Error::Join`], which names the variable.
+pub(crate) fn named<T: FromStr<Err: fmt::Display>>(variable: &str) -> Result<Option<T>> {
     read(variable, str::parse)
 }
 

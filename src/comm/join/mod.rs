@@ -2,7 +2,7 @@
 //! them.
 
 pub(crate) mod close;
-mod environment;
+pub(crate) mod environment;
 pub(crate) mod local;
 mod once;
 mod report;
