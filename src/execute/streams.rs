@@ -197,21 +197,15 @@ mod tests {
         executor.run(&program, &reducer, &buffers).unwrap_err()
     }
 
-    /// The calls of one end of a connection that moved bytes: each of [`Tcp`] is at most one system call.
-    #[derive(Debug, Default)]
-    struct MovingCalls {
-        sending: AtomicU64,
-        receiving: AtomicU64,
-    }
-
-    /// A stream over TCP that counts them.
+    /// A stream over TCP, and how many of its calls have sent and received bytes: each is at most one
+    /// system call.
     #[derive(Debug)]
-    struct Counted(Tcp, Arc<MovingCalls>);
+    struct Counted(Tcp, Arc<[AtomicU64; 2]>);
 
     impl Stream for Counted {
         fn send(&mut self, head: &[u8; HEAD], body: View<'_>, skip: usize) -> Result<usize, Fault> {
             let sent = self.0.send(head, body, skip)?;
-            self.1.sending.fetch_add(u64::from(sent > 0), Ordering::Relaxed);
+            self.1[0].fetch_add(u64::from(sent > 0), Ordering::Relaxed);
             Ok(sent)
         }
 
@@ -222,7 +216,7 @@ mod tests {
             skip: usize,
         ) -> Result<usize, Fault> {
             let received = self.0.receive(head, body, skip)?;
-            self.1.receiving.fetch_add(u64::from(received > 0), Ordering::Relaxed);
+            self.1[1].fetch_add(u64::from(received > 0), Ordering::Relaxed);
             Ok(received)
         }
 
@@ -236,7 +230,8 @@ mod tests {
     }
 
     /// Runs the collective of eight bytes `CALLS` times on rank `rank`, over `streams`, which lead to
-    /// all other ranks. Returns the result of the last call, and the numbers of calls of each stream that sent and received.
+    /// all other ranks. Returns the result of the last call, and how many calls of each stream have sent
+    /// and received.
     fn run_rank(
         rank: usize,
         (algorithm, collective): (Algorithm, Collective),
@@ -260,7 +255,7 @@ mod tests {
         let mut executor = Executor::new(rank, waiting, alarm, Arc::new(()));
         let mut calls = Vec::new();
         for (peer, stream) in streams {
-            calls.push(Arc::new(MovingCalls::default()));
+            calls.push(Arc::<[AtomicU64; 2]>::default());
             let counted = Counted(stream, Arc::clone(&calls[calls.len() - 1]));
             executor.streams().insert(peer, AnyStream::Test(Box::new(counted)));
         }
@@ -280,9 +275,8 @@ mod tests {
         for _ in 0..CALLS {
             executor.run(&program, &reducer, &buffers).unwrap();
         }
-        let numbers = |calls: &Arc<MovingCalls>| {
-            [&calls.sending, &calls.receiving].map(|it| it.load(Ordering::Relaxed))
-        };
+        let numbers =
+            |calls: &Arc<[AtomicU64; 2]>| calls.each_ref().map(|it| it.load(Ordering::Relaxed));
         (output, calls.iter().map(numbers).collect())
     }
 

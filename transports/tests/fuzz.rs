@@ -9,6 +9,7 @@ use maypole_transports::secure::{
     Binding, Channel, JobSecret, Purpose, Responder, SecureError, initiate,
 };
 use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
 
 /// Most bytes of a message in these tests.
 const LONGEST_MESSAGE: usize = 4096;
@@ -44,20 +45,15 @@ fn kind<T>(answer: Result<T, SecureError>) -> String {
     answer.map_or_else(|error| error.to_string(), |_| "accepted".to_owned())
 }
 
-/// Gives `bytes` to a responder. Returns the bytes that it sends, and its channel.
-fn answer(responder: &mut Responder, bytes: &[u8]) -> (Vec<u8>, Option<Channel>) {
-    let mut peer = Recording(bytes, Vec::new());
-    // Without a channel it waits for more bytes, and there are none.
-    let done = responder.advance(&mut peer).ok().flatten();
-    (peer.1, done.map(|(_, channel)| channel))
-}
-
 /// The first two messages of a handshake, from the initiator and to it.
 fn dialogue() -> (Vec<u8>, Vec<u8>) {
     let mut silent = Recording(&[], Vec::new());
     initiate(&mut silent, &secret(), &binding()).unwrap_err();
     let Recording(_, hello) = silent;
-    let (answer, _) = answer(&mut Responder::new(&secret()), &hello);
+    let mut answering = Recording(&hello, Vec::new());
+    // It waits for more bytes, and there are none.
+    assert!(Responder::new(&secret()).advance(&mut answering).is_err());
+    let Recording(_, answer) = answering;
     (hello, answer)
 }
 
@@ -81,38 +77,12 @@ fn fuzz_the_bytes_of_a_responder() {
 
 /// Both ends of an encrypted channel.
 fn channels() -> (Channel, Channel) {
-    let responder = Responder::new(&secret());
-    let mut answering = Answering { responder, answers: Vec::new(), channel: None };
-    let here = initiate(&mut answering, &secret(), &binding()).unwrap();
-    (here, answering.channel.expect("the initiator has the key"))
-}
-
-/// A socket whose other end is a responder.
-struct Answering {
-    responder: Responder,
-    answers: Vec<u8>,
-    channel: Option<Channel>,
-}
-
-impl Write for Answering {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let (answers, channel) = answer(&mut self.responder, bytes);
-        self.answers.extend(answers);
-        self.channel = channel;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Read for Answering {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let read = (&self.answers[..]).read(into)?;
-        self.answers.drain(..read);
-        Ok(read)
-    }
+    let (mut near, mut far) = UnixStream::pair().unwrap();
+    std::thread::scope(|threads| {
+        let other = threads.spawn(|| Responder::new(&secret()).advance(&mut far).unwrap());
+        let here = initiate(&mut near, &secret(), &binding()).unwrap();
+        (here, other.join().unwrap().expect("the initiator has the key").1)
+    })
 }
 
 /// Reads messages until there are none. Returns the kind of the last result.
