@@ -1,6 +1,5 @@
 //! The conditions that calls run under.
 
-use crate::control::transport::Transport;
 use crate::topology::StreamLinks;
 use crate::tuner::CostTable;
 use maypole_transports::Waiting;
@@ -19,8 +18,6 @@ pub(crate) struct RunConditions {
     pub(crate) encrypts: bool,
     /// The transport of streams.
     pub(crate) links: StreamLinks,
-    /// The requested transport; `None` for ranks that are threads of one process.
-    pub(crate) transport: Option<Transport>,
 }
 
 impl RunConditions {

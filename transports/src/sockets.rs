@@ -164,35 +164,12 @@ pub fn connect_abstract_nonblocking(name: &[u8]) -> io::Result<UnixStream> {
 /// # Errors
 /// Errors of the kernel.
 pub fn same_user(socket: &UnixStream) -> io::Result<bool> {
-    let [_, user, _] = peer_of(socket)?;
-    Ok(user == effective_user())
-}
-
-/// Returns the number of the process that made the other end; `None` if it is in another namespace of
-/// process numbers.
-///
-/// ```
-/// use maypole_transports::sockets::peer_process;
-/// let (here, _there) = std::os::unix::net::UnixStream::pair()?;
-/// assert_eq!(peer_process(&here)?, Some(std::process::id()));
-/// # Ok::<(), std::io::Error>(())
-/// ```
-///
-/// # Errors
-/// Errors of the kernel.
-pub fn peer_process(socket: &UnixStream) -> io::Result<Option<u32>> {
-    let [number, ..] = peer_of(socket)?;
-    Ok(Some(number).filter(|number| *number > 0))
-}
-
-/// The process at the other end, its user and its group: `struct ucred`.
-fn peer_of(socket: &UnixStream) -> io::Result<[u32; 3]> {
-    // `rustix` reports an error for a process in another namespace of process numbers, which has the
-    // number 0 here.
+    // `struct ucred`: a process, its user and its group. `rustix` reports an error for a process in another
+    // namespace of process numbers, which has the number 0 here.
     let mut peer = [0, u32::MAX, u32::MAX];
     let bytes = bytemuck::bytes_of_mut(&mut peer);
     option(socket, (libc::SOL_SOCKET, libc::SO_PEERCRED), bytes)?;
-    Ok(peer)
+    Ok(peer[1] == effective_user())
 }
 
 /// Raises the limit of open descriptors to the hard limit. Returns that limit, or `None` if there

@@ -129,7 +129,6 @@ impl Local {
             costs: self.costs,
             encrypts: false,
             links: between_threads(),
-            transport: None,
         };
         let communicator = |rank| {
             let control = shared.control_of(rank);

@@ -13,6 +13,7 @@ mod verbs;
 use crate::comm::Communicator;
 use crate::control::processes::ProcessControl;
 use crate::control::transport::Transport;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::status::server;
 use crate::tuner::CostTable;
@@ -99,8 +100,8 @@ impl Communicator {
         let offering = OfferingGroup { control: &control, transport, rank, hosts, deadline };
         let links = offering.agree()?;
         let control = Arc::new(control.over(links.clone()));
-        let limits = (config.timeout, config.encrypt);
-        let mut comm = world.communicator(rank, control, limits, links);
+        let conditions = world.conditions(rank, (config.timeout, config.encrypt), links);
+        let mut comm = Self::new(Engine::new(rank, world.boards, control, conditions), world.hosts);
         comm.finish_joining(environment)?;
         if let Some(file) = &environment.trace {
             comm.trace(file)?;
@@ -176,8 +177,7 @@ impl Communicator {
         let offering = OfferingGroup { control, transport, rank, hosts, deadline };
         let links = offering.decide(&offers)?;
         let members: Vec<usize> = (0..self.world()).collect();
-        let mut engine = engine.subgroup(&members, boards, links);
-        engine.conditions.transport = Some(transport);
+        let engine = engine.subgroup(&members, boards, links);
         Ok(Self::new(engine, self.hosts.clone()))
     }
 }

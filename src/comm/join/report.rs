@@ -2,10 +2,7 @@
 //! same reports.
 
 use super::sites;
-use crate::comm::Communicator;
-use crate::control::Control;
 use crate::control::transport::Transport;
-use crate::engine::Engine;
 use crate::engine::conditions::RunConditions;
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
@@ -16,7 +13,6 @@ use crate::world::service::AgreedWorld;
 use maypole_transports::Waiting;
 use maypole_transports::cores::UsableCores;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -60,7 +56,7 @@ pub(crate) struct JoinedWorld {
     /// Ranks by machine, whose cores they share. Containers of one machine are several hosts.
     machines: Hosts,
     pub(super) transport: Transport,
-    boards: Boards,
+    pub(super) boards: Boards,
     reports: Vec<JoinReport>,
     costs: CostTable,
 }
@@ -99,7 +95,8 @@ impl JoinedWorld {
         })
     }
 
-    fn conditions(
+    /// The conditions of `rank`.
+    pub(super) fn conditions(
         &self,
         rank: usize,
         (timeout, encrypts): (Duration, bool),
@@ -113,21 +110,7 @@ impl JoinedWorld {
             costs: self.costs,
             encrypts,
             links,
-            transport: Some(self.transport),
         }
-    }
-
-    /// The communicator of `rank` in this world.
-    pub(super) fn communicator(
-        &self,
-        rank: usize,
-        control: Arc<dyn Control>,
-        limits: (Duration, bool),
-        links: StreamLinks,
-    ) -> Communicator {
-        let conditions = self.conditions(rank, limits, links);
-        let engine = Engine::new(rank, self.boards.clone(), control, conditions);
-        Communicator::new(engine, self.hosts.clone())
     }
 }
 

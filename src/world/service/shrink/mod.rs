@@ -54,16 +54,15 @@
 //! death, and a proposal that some member may have committed is taken over.
 
 mod agreement;
-mod base;
 mod calls;
 mod follow;
 mod lead;
 mod probe;
+mod settings;
 
 pub(crate) use agreement::AgreedWorld;
-use base::ServiceBase;
-pub(crate) use base::{ServiceSettings, scope_of};
 pub(super) use calls::ShrinkCalls;
+pub(crate) use settings::{ServiceSettings, scope_of};
 
 use super::{ControlConnection, GroupId, SILENCE_LIMIT, Service, ServiceError};
 use crate::world::peer::Peer;
@@ -148,10 +147,11 @@ impl Service {
                 "the ranks have gone on already; use the communicator that they made".to_owned(),
             ));
         }
-        let base = self.base().ok_or_else(|| refused("this rank is alone"))?;
-        let listener = base.listen_again().map_err(refused)?;
+        let settings = self.shared.settings.clone();
+        let own = self.shared.peers[self.rank()].clone();
+        let listener = settings.listen(own.listen).map_err(refused)?;
         let listen = listener.local_addr().map_err(refused)?;
-        let own = Peer { listen, report: Vec::new(), ..base.own.clone() };
+        let own = Peer { listen, report: Vec::new(), ..own };
         let member = Member { service: self, group, members, own, deadline };
         let Agreed { proposal, controls } = member.agree()?;
         let rank = member.place_in(&proposal)?;
@@ -160,14 +160,8 @@ impl Service {
         let places: Option<Vec<usize>> = proposal.members.iter().map(place).collect();
         let places = places.ok_or_else(|| refused("the proposal names a rank of no member"))?;
         let world = proposal.world.within(scope_of(listen));
-        let service = base.settings.start(rank, &world, listener, controls).map_err(refused)?;
+        let service = settings.start(rank, &world, listener, controls).map_err(refused)?;
         Ok(Survivors { service, places })
-    }
-
-    /// The base of this rank's service in another world; `None` for a rank that is alone.
-    fn base(&self) -> Option<ServiceBase> {
-        let own = self.shared.peers.get(self.rank())?.clone();
-        Some(ServiceBase { own, settings: self.shared.settings.clone() })
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::agreement::AgreedWorld;
 use crate::world::VerbsAccess;
-use crate::world::peer::Peer;
 use crate::world::service::{Acceptor, ControlConnection, Service};
 use maypole_transports::interfaces::listen_at_one_of;
 use maypole_transports::secure::JobSecret;
@@ -13,14 +12,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The part of a rank's service that every world of it shares.
-#[derive(Clone, Debug)]
-pub(crate) struct ServiceBase {
-    /// This rank's address, host and process. The port is chosen anew for each world.
-    pub(crate) own: Peer,
-    pub(crate) settings: ServiceSettings,
-}
 
 /// The settings of a rank's service, without the ranks of its world.
 #[derive(Clone, Debug)]
@@ -35,15 +26,13 @@ pub(crate) struct ServiceSettings {
     pub(crate) verbs: Arc<VerbsAccess>,
 }
 
-impl ServiceBase {
-    /// A listener for a new world, where this rank listens already.
-    pub(super) fn listen_again(&self) -> io::Result<TcpListener> {
-        let ports: Vec<u16> = self.settings.data_ports.clone().map_or(vec![0], Iterator::collect);
-        listen_at_one_of(&[self.own.listen], &ports)
-    }
-}
-
 impl ServiceSettings {
+    /// A listener for a new world at `address`. The port is chosen anew.
+    pub(super) fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
+        let ports: Vec<u16> = self.data_ports.clone().map_or(vec![0], Iterator::collect);
+        listen_at_one_of(&[address], &ports)
+    }
+
     /// The service of `rank` in `world`, which listens at `listener`.
     pub(crate) fn start(
         mut self,
