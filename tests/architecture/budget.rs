@@ -16,9 +16,9 @@ struct Part {
 }
 
 const PARTS: [Part; 6] = [
-    Part { name: "core", most: 42_424, goal: 38_000 },
+    Part { name: "core", most: 41_993, goal: 38_000 },
     Part { name: "command line", most: 11_117, goal: 10_500 },
-    Part { name: "tests of the library", most: 30_006, goal: 29_000 },
+    Part { name: "tests of the library", most: 29_894, goal: 29_000 },
     Part { name: "trainer", most: 7_680, goal: 7_500 },
     Part { name: "crates beside the trainer", most: 13_608, goal: 10_500 },
     Part { name: "bindings", most: 6_550, goal: 5_500 },
