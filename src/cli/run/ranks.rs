@@ -55,8 +55,8 @@ pub(super) fn deadline_after(wait: Duration) -> Instant {
 }
 
 /// Orders events that arrived together. A failure of the launcher's output comes first: it closes
-/// the pipes of ranks, which then die. A death by signal or with the host follows: it is the cause of errors on other ranks, which lost their
-/// peer, and never their consequence.
+/// the pipes of ranks, which then die. A death by signal or with the host follows: it is the cause of
+/// errors on other ranks, which lost their peer, and never their consequence.
 pub(super) fn in_causal_order(mut together: Vec<LaunchEvent>) -> Vec<LaunchEvent> {
     together.sort_by_key(|event| match event {
         LaunchEvent::OutputFailed(_) => 0,

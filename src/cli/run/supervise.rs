@@ -84,7 +84,7 @@ impl<'a> Supervisor<'a> {
                     self.outcome.left_behind = true;
                     break;
                 }
-                (None, Stopping::No) => {}
+                (None, Stopping::No) => unreachable!("it waits without a deadline"),
                 (None, Stopping::Blamed(_)) => self.end_others(ranks),
                 (None, Stopping::Failed(_)) => {
                     self.request_end(ranks, SIGTERM);
@@ -140,7 +140,7 @@ impl<'a> Supervisor<'a> {
         process.is_running = false;
         let rank = process.rank;
         if end == Some(ProcessEnd::Exited(0)) {
-            self.forget_losses();
+            self.forget_failure();
             self.succeeded = true;
             if self.outcome.blamed == Some(rank) && matches!(self.stopping, Stopping::Blamed(_)) {
                 self.end_others(ranks);
@@ -156,7 +156,7 @@ impl<'a> Supervisor<'a> {
             return self.output_failed(ranks, OutputError::new("standard output", closed));
         }
         if self.patience.enable_recovery {
-            self.go_on_without(&failure);
+            self.say_loss(&failure);
         }
         self.outcome.losses.push(failure.clone());
         self.outcome.failure.get_or_insert(failure);
@@ -198,17 +198,17 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Drops the failures before the job's end, if the others were to continue: they have done so.
+    /// Drops the failure before the job's end, if the others were to continue: they have done so.
     /// The end begins when the first rank ends with code 0, or by a signal. Failures after that
     /// count, because no rank continues without those ranks.
-    fn forget_losses(&mut self) {
+    fn forget_failure(&mut self) {
         if self.patience.enable_recovery && !self.succeeded {
             self.outcome.failure = None;
         }
     }
 
-    /// Leaves the other ranks alone.
-    fn go_on_without(&self, failure: &RankFailure) {
+    /// Prints a failure after which the other ranks are left alone.
+    fn say_loss(&self, failure: &RankFailure) {
         let how = format!("rank {} {}", failure.rank, failure.description());
         if self.succeeded {
             say(&format!("{how} after a rank had ended with code 0"));
@@ -254,7 +254,7 @@ impl<'a> Supervisor<'a> {
         self.outcome.asked_to_end = true;
         if self.stopping.asks_nobody() {
             self.outcome.signal = Some(signal);
-            self.forget_losses();
+            self.forget_failure();
             self.request_end(ranks, signal);
             say(&format!(
                 "{name} passed on to {}{}; send it again to kill at once",

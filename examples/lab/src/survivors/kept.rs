@@ -48,8 +48,8 @@ pub(super) fn gather(comm: &mut Communicator, numbers: &[u64]) -> Result<Vec<u64
     Ok(all)
 }
 
-/// What a rank has of the world that it was in: one or two states, and, if an attempt has come so far,
-/// the one on which all have agreed.
+/// The states of a rank from the world before: one or two, and later the one on which all ranks have
+/// agreed.
 pub(super) struct KeptStates<T> {
     layout: ParameterLayout,
     /// This rank, and how many there were.
@@ -59,6 +59,7 @@ pub(super) struct KeptStates<T> {
     sharded: bool,
     /// The state before the last step that was begun, and the one after it.
     states: Vec<StepState<T>>,
+    /// The state on which all ranks have agreed, with the whole optimizer; `None` before.
     pub(super) whole: Option<StepState<T>>,
 }
 

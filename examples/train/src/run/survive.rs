@@ -35,7 +35,8 @@ pub(super) fn begin(
     Ok(Some(Survivors::new(comm)?))
 }
 
-/// Continues without dead ranks, or fails with `why` if the ranks are unchanged. All surviving ranks call it; the first of them prints the change.
+/// Continues without dead ranks, or fails with `why` if the ranks are unchanged. All surviving ranks
+/// call it; the first of them prints the change.
 pub(super) fn go_on(
     survivors: &mut Survivors,
     trainer: Trainer<f32>,

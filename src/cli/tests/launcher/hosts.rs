@@ -4,6 +4,7 @@
 #[cfg(feature = "cuda")]
 use crate::fake_gpu::FakeDriver;
 use crate::harness::{FOREVER, Running, complete, eventually, is_gone, kill, maypole};
+use crate::recovery::{AFTER_FIRST, FIRST, within};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -305,12 +306,8 @@ fn a_job_starts_again_on_all_hosts() {
 #[test]
 fn the_others_go_on_after_a_failure_on_another_host() {
     let ssh = FakeSsh::new(LOCALLY);
-    let first = ssh.file("first");
-    let script = format!(
-        "[ $RANK = 1 ] && {{ echo $$ > {first}.new; mv {first}.new {first}; exit 3; }}
-         while [ ! -e {first} ]; do sleep 0.01; done
-         while [ -e /proc/$(cat {first}) ] && ! grep -qs ') Z' /proc/$(cat {first})/stat; do sleep 0.01; done"
-    );
+    let script = format!("[ $RANK = 1 ] && {{ {FIRST}; exit 3; }}\n {AFTER_FIRST}");
+    let script = within(ssh.folder.path(), &script);
     let options = "--enable-recovery --hosts 127.0.0.2,127.0.0.3";
     let (code, lines) = complete(ssh.shell(options, &script));
     assert_eq!(code, 0, "{lines:#?}");

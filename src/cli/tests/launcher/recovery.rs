@@ -25,15 +25,15 @@ fn job(
 }
 
 /// A script that runs in a folder.
-fn within(folder: &Path, script: &str) -> String {
+pub(crate) fn within(folder: &Path, script: &str) -> String {
     format!("cd {}\n{script}", folder.display())
 }
 
 /// Writes the number of a rank's process into a file. The process ends next.
-const FIRST: &str = "echo $$ > new; mv new first";
+pub(crate) const FIRST: &str = "echo $$ > new; mv new first";
 
 /// Waits until that process has ended. The launcher receives ends in their order.
-const AFTER_FIRST: &str = "while [ ! -e first ]; do sleep 0.01; done
+pub(crate) const AFTER_FIRST: &str = "while [ ! -e first ]; do sleep 0.01; done
      while ! grep -qs ') Z' /proc/$(cat first)/stat; do
         [ -e /proc/$(cat first) ] || break
         sleep 0.01
