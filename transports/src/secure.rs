@@ -14,8 +14,7 @@
 //!                                                  <--  accepted (encrypted)
 //! ```
 //!
-//! The last two messages are empty, unless the connection is for encrypted data. Then each carries
-//! the key of its sender's records.
+//! The last two messages are empty.
 //!
 //! The handshake is Noise `NNpsk0`. Its prologue binds the preamble (protocol version, purpose,
 //! group, lane, both ranks), the session and the name of the job, so that a message of one
@@ -25,26 +24,22 @@
 //! # Frames
 //!
 //! After the preamble, everything is sent in frames: a length (`u16`, little-endian) and that many
-//! bytes. A message on a channel is one or more encrypted frames, and the first byte of each plain
+//! bytes. A message on a channel is one or more encrypted frames, and the last byte of each plain
 //! text marks the last frame. So a receiver allocates memory only for bytes that have arrived, and
 //! limits the length of a message.
 //!
-//! # Records
+//! # Bulk data
 //!
-//! Bulk data has no frames and no copy in a channel. It is plain, or an [`EncryptedStream`] seals it
-//! in records: `secure/records.rs`.
+//! It is plain, or an [`EncryptedStream`] makes a frame of every 32 KiB. The length of a frame is plain, as in TLS:
+//! the receiver waits for the bytes of an altered length, and its tag is wrong when they come.
 
 mod channel;
 mod cipher;
 mod handshake;
-mod keys;
-mod records;
 mod stream;
 
 pub use channel::Channel;
-pub use cipher::CipherSuite;
 pub use handshake::{Responder, initiate, refuse};
-pub use keys::RecordKeys;
 pub use stream::EncryptedStream;
 
 use bytemuck::{CheckedBitPattern, Pod, Zeroable};
@@ -71,7 +66,9 @@ pub const PREAMBLE: usize = size_of::<Preamble>();
 pub const HANDSHAKE: usize = PREAMBLE + 2 * (2 + 64);
 
 /// The first bytes of every connection. The last one is the version of the protocol.
-const MAGIC: [u8; 8] = *b"maypole\x02";
+const MAGIC: [u8; 8] = *b"maypole\x03";
+/// Bytes of the length of a frame.
+const FRAME: usize = size_of::<u16>();
 /// Bytes of an authentication tag.
 const TAG: usize = 16;
 /// Bytes of a refusal: one code. No Noise message is that short.

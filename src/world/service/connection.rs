@@ -116,6 +116,10 @@ impl ControlConnection {
         Ok(Self { stream, channel, out: Vec::new(), writable: false, heard: Instant::now() })
     }
 
+    pub(crate) fn into_channel(self) -> Channel {
+        self.channel
+    }
+
     /// Queues a message; [`flush`](Self::flush) sends it.
     pub(crate) fn push<T: Serialize>(&mut self, message: &T) {
         self.push_bytes(&encode(message));

@@ -1,36 +1,30 @@
 //! Encrypted messages in both directions.
 
-use super::keys::RecordKeys;
-use super::{SecureError, TAG, frame};
+use super::{FRAME, SecureError, TAG};
 use snow::{HandshakeState, TransportState};
+use std::ops::Range;
 
 /// The most bytes of a message in one frame: Noise's 65,535, less the tag and the byte that marks
 /// the last frame.
 const PIECE: usize = 65_535 - TAG - 1;
+/// Frames of one direction with one key. AES-GCM is safe far beyond that, and no nonce is used twice.
+const FRAMES_PER_KEY: u64 = 1 << 16;
 
 /// Both directions of an established, encrypted connection.
 #[derive(Debug)]
 pub struct Channel {
     noise: TransportState,
-    /// Received bytes that are not a whole frame yet.
+    /// Received bytes, of which those in `sealed` are not decrypted yet.
     wire: Vec<u8>,
+    sealed: Range<usize>,
     /// Decrypted bytes of a message whose last frame has not arrived.
     partial: Vec<u8>,
-    /// The keys for bulk data that its handshake has agreed on.
-    pub(super) record_keys: Option<RecordKeys>,
 }
 
 impl Channel {
     pub(super) fn new(noise: HandshakeState) -> Result<Self, SecureError> {
         let noise = noise.into_transport_mode().map_err(|_| SecureError::WrongKey)?;
-        Ok(Self { noise, wire: Vec::new(), partial: Vec::new(), record_keys: None })
-    }
-
-    /// Takes the keys for an [`EncryptedStream`](super::EncryptedStream) on this connection, which
-    /// a handshake for [`EncryptedData`](super::Purpose::EncryptedData) has agreed on. They can be
-    /// taken once.
-    pub fn take_record_keys(&mut self) -> Option<RecordKeys> {
-        self.record_keys.take()
+        Ok(Self { noise, wire: Vec::new(), sealed: 0..0, partial: Vec::new() })
     }
 
     /// Appends `message`, encrypted and framed, to `out`.
@@ -38,7 +32,7 @@ impl Channel {
         let mut rest = message;
         loop {
             let (piece, after) = rest.split_at(rest.len().min(PIECE));
-            self.seal_piece(piece, after.is_empty(), out);
+            self.seal_frame(&[piece, &[u8::from(after.is_empty())]].concat(), out);
             if after.is_empty() {
                 return;
             }
@@ -46,18 +40,38 @@ impl Channel {
         }
     }
 
-    fn seal_piece(&mut self, piece: &[u8], last: bool, out: &mut Vec<u8>) {
-        let plain = [&[u8::from(last)], piece].concat();
-        let mut body = vec![0; plain.len() + TAG];
-        let len =
-            self.noise.write_message(&plain, &mut body).expect("a channel never sends 2^64 frames");
-        frame(&body[..len], out);
+    /// Appends one frame to `out`. The last byte of `plain` is 1 if the frame is the last one of its message.
+    pub(super) fn seal_frame(&mut self, plain: &[u8], out: &mut Vec<u8>) {
+        let len = u16::try_from(plain.len() + TAG).expect("a frame has at most 65,535 bytes");
+        out.extend(len.to_le_bytes());
+        let start = out.len();
+        out.resize(start + usize::from(len), 0);
+        let sealed = self.noise.write_message(plain, &mut out[start..]);
+        sealed.expect("a channel never sends 2^64 frames");
+        if self.noise.sending_nonce().is_multiple_of(FRAMES_PER_KEY) {
+            self.noise.rekey_outgoing();
+        }
     }
 
     /// Takes received bytes. Call [`open`](Self::open) until it returns `None` before the next
     /// call: then at most one frame and the given bytes are kept.
     pub fn receive(&mut self, bytes: &[u8]) {
-        self.wire.extend(bytes);
+        self.room(bytes.len())[..bytes.len()].copy_from_slice(bytes);
+        self.received(bytes.len());
+    }
+
+    /// Room for at least `least` bytes that are received next.
+    pub(super) fn room(&mut self, least: usize) -> &mut [u8] {
+        self.wire.copy_within(self.sealed.clone(), 0);
+        self.sealed = 0..self.sealed.len();
+        let least = self.sealed.end + least;
+        self.wire.resize(least.max(self.wire.len()), 0);
+        &mut self.wire[self.sealed.end..]
+    }
+
+    /// Accepts the first `bytes` bytes of [`room`](Self::room), which were received.
+    pub(super) fn received(&mut self, bytes: usize) {
+        self.sealed.end += bytes;
     }
 
     /// Returns the next message, or `None` if it has not arrived completely.
@@ -66,28 +80,39 @@ impl Channel {
     /// If the message is longer than `maximum` bytes, or the bytes were not written by the other
     /// end of this channel. The channel cannot be used after an error.
     pub fn open(&mut self, maximum: usize) -> Result<Option<Vec<u8>>, SecureError> {
-        while let Some(last) = self.open_frame()? {
-            if self.partial.len() > maximum {
+        let mut message = std::mem::take(&mut self.partial);
+        while let Some(is_last) = self.open_frame(&mut message)? {
+            if message.len() > maximum {
                 return Err(SecureError::TooLong { maximum });
             }
-            if last {
-                return Ok(Some(std::mem::take(&mut self.partial)));
+            if is_last {
+                return Ok(Some(message));
             }
         }
+        self.partial = message;
         Ok(None)
     }
 
-    /// Decrypts one frame to the end of `partial`. Returns true if the frame is the last one of
+    /// Decrypts one frame to the end of `message`. Returns true if the frame is the last one of
     /// its message, and `None` if it has not arrived completely.
-    fn open_frame(&mut self) -> Result<Option<bool>, SecureError> {
-        let Some((len, rest)) = self.wire.split_first_chunk::<2>() else { return Ok(None) };
+    pub(super) fn open_frame(
+        &mut self,
+        message: &mut Vec<u8>,
+    ) -> Result<Option<bool>, SecureError> {
+        let wire = &self.wire[self.sealed.clone()];
+        let Some((len, rest)) = wire.split_first_chunk() else { return Ok(None) };
         let len = usize::from(u16::from_le_bytes(*len));
         let Some(body) = rest.get(..len) else { return Ok(None) };
-        let mut plain = vec![0; len];
-        let read = self.noise.read_message(body, &mut plain).map_err(|_| SecureError::Damaged)?;
-        let (last, piece) = plain[..read].split_first().ok_or(SecureError::Damaged)?;
-        self.partial.extend(piece);
-        self.wire.drain(..2 + len);
-        Ok(Some(*last == 1))
+        let start = message.len();
+        message.resize(start + len, 0);
+        let opened = self.noise.read_message(body, &mut message[start..]);
+        message.truncate(start + opened.map_err(|_| SecureError::Damaged)?);
+        if self.noise.receiving_nonce().is_multiple_of(FRAMES_PER_KEY) {
+            self.noise.rekey_incoming();
+        }
+        self.sealed.start += FRAME + len;
+        let mark = message[start..].last().copied().ok_or(SecureError::Damaged)?;
+        message.pop();
+        Ok(Some(mark == 1))
     }
 }

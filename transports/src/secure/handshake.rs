@@ -1,15 +1,14 @@
 //! Both ends of the handshake: as state machines that take and give bytes, and on sockets.
 
-use super::keys::{KeyOffer, OFFER};
+use super::cipher::resolver;
 use super::{
     Binding, Channel, HANDSHAKE_FRAME, JobSecret, PREAMBLE, Purpose, REFUSAL, SecureError, TAG,
     frame,
 };
 use snow::{Builder, HandshakeState};
 use std::io::{self, ErrorKind, Read, Write};
-use zeroize::Zeroizing;
 
-const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_BLAKE2s";
 
 /// Returns the frame of a refusal, which a responder may send to an initiator whose handshake
 /// failed. A refusal is not authenticated, so it serves error messages only.
@@ -120,11 +119,8 @@ impl Responder {
             }
             HandshakeStage::Third(binding, mut channel) => {
                 channel.receive(&buffer);
-                let theirs = channel.open(OFFER)?.ok_or(SecureError::UnknownProtocol)?;
-                let theirs = Zeroizing::new(theirs);
-                let mut offer = KeyOffer::draw(binding.purpose)?;
-                channel.record_keys = KeyOffer::join(&mut offer, &theirs)?;
-                channel.seal(&KeyOffer::encode(offer.as_ref()), out);
+                channel.open(0)?.ok_or(SecureError::UnknownProtocol)?;
+                channel.seal(&[], out);
                 return Ok(Some((binding, *channel)));
             }
             HandshakeStage::Over => return Err(SecureError::UnknownProtocol),
@@ -197,13 +193,11 @@ pub fn initiate(
     let read = noise.read_message(&answer[2..], &mut [0; HANDSHAKE_FRAME]);
     read.map_err(|_| SecureError::WrongKey)?;
     let mut channel = Channel::new(noise)?;
-    let mut offer = KeyOffer::draw(binding.purpose)?;
     let mut third = Vec::new();
-    channel.seal(&KeyOffer::encode(offer.as_ref()), &mut third);
+    channel.seal(&[], &mut third);
     socket.write_all(&third)?;
     channel.receive(&read_frame(socket)?);
-    let theirs = Zeroizing::new(channel.open(OFFER)?.ok_or(SecureError::UnknownProtocol)?);
-    channel.record_keys = KeyOffer::join(&mut offer, &theirs)?;
+    channel.open(0)?.ok_or(SecureError::UnknownProtocol)?;
     Ok(channel)
 }
 
@@ -230,7 +224,8 @@ fn noise(
     // A joining rank has no session yet.
     let session = if binding.purpose == Purpose::Join { [0; 16] } else { secret.session };
     let prologue = [&preamble[..], &session, secret.job.as_bytes()].concat();
-    let builder = Builder::new(PATTERN.parse().expect("the pattern is a constant"));
+    let pattern = PATTERN.parse().expect("the pattern is a constant");
+    let builder = Builder::with_resolver(pattern, resolver());
     let build = || {
         let builder = builder.psk(0, &secret.key)?.prologue(&prologue)?;
         if initiates { builder.build_initiator() } else { builder.build_responder() }

@@ -1,11 +1,19 @@
 //! A stream whose bytes are encrypted and authenticated, over any other stream.
+//!
+//! Each frame of its [`Channel`] is a record: the last frame of a message. The last record is empty, a
+//! goodbye. A stream that ends without one was not ended by the peer.
 
-use super::keys::RecordKeys;
-use super::records::{RECORDS_PER_KEY, RecordReader, RecordWriter};
+use super::{Channel, FRAME, TAG};
 use crate::parts::{unfilled, unsent};
 use crate::poll::PollFd;
 use crate::stream::{Fault, HEAD, Result, Stream};
 use maypole_kernels::{View, ViewMut};
+use std::ops::Range;
+
+/// Most bytes of a record, before they are encrypted: a head and 32 KiB of its body.
+const RECORD: usize = HEAD + (32 << 10);
+/// Bytes of the longest record on the wire: a frame's length, the mark of the last frame, a tag.
+const LONGEST: usize = FRAME + RECORD + 1 + TAG;
 
 /// A [`Stream`] that carries encrypted, authenticated records over another stream.
 ///
@@ -13,17 +21,15 @@ use maypole_kernels::{View, ViewMut};
 /// peer's end is [`Fault::Closed`] only if the peer itself has ended the stream, and [`Fault::Cut`]
 /// otherwise. Dropping it ends the stream.
 ///
-/// It holds one record of each direction, about 64 KiB in all, and copies every byte twice more
+/// It holds up to two records of each direction, about 160 KiB in all, and copies every byte four times more
 /// than the stream below. [`send`](Stream::send) returns the bytes of a record only once the stream
 /// below has taken all of it. So after 0 the caller must offer the same bytes again, as executors
 /// do.
 ///
 /// ```
 /// use maypole_kernels::{View, ViewMut};
-/// use maypole_transports::secure::{
-///     Binding, EncryptedStream, JobSecret, Purpose, Responder, initiate,
-/// };
-/// use maypole_transports::{HEAD, Stream, mem};
+/// use maypole_transports::secure::{Binding, JobSecret, Purpose, Responder, initiate};
+/// use maypole_transports::{EncryptedStream, HEAD, Stream, mem};
 /// use std::os::unix::net::UnixStream;
 ///
 /// // The two ends of a connection prove to one another that they know the job's key.
@@ -32,15 +38,15 @@ use maypole_kernels::{View, ViewMut};
 ///     purpose: Purpose::EncryptedData, group: [0; 2], lane: 0, initiator: 0, responder: 1,
 /// };
 /// let (mut near, mut far) = UnixStream::pair()?;
-/// let (mut here, mut there) = std::thread::scope(|threads| {
+/// let (here, there) = std::thread::scope(|threads| {
 ///     let other = threads.spawn(|| Responder::new(&secret).advance(&mut far).unwrap());
 ///     (initiate(&mut near, &secret, &binding).unwrap(), other.join().unwrap().unwrap().1)
 /// });
 ///
-/// // The keys that they have agreed on encrypt a stream.
+/// // The channels between them encrypt a stream.
 /// let (near, far) = mem::pair(1000);
-/// let mut here = EncryptedStream::new(near, &here.take_record_keys().unwrap());
-/// let mut there = EncryptedStream::new(far, &there.take_record_keys().unwrap());
+/// let mut here = EncryptedStream::new(near, here);
+/// let mut there = EncryptedStream::new(far, there);
 /// assert_eq!(here.send(&[7; HEAD], View::of(b"ribbon"), 0)?, HEAD + 6);
 /// let mut head = [0; HEAD];
 /// let mut body = [0; 6];
@@ -51,35 +57,48 @@ use maypole_kernels::{View, ViewMut};
 #[derive(Debug)]
 pub struct EncryptedStream<S: Stream> {
     below: S,
-    writer: RecordWriter,
-    /// Bytes of the caller in the record that is leaving.
+    channel: Channel,
+    /// Bytes of the caller in the record that is leaving, which is in `wire`.
     leaving: usize,
-    reader: RecordReader,
+    /// Room for the plain bytes of a record and the mark of the last frame.
+    plain: Box<[u8]>,
+    /// Encrypted bytes, of which those before `sent` are gone.
+    wire: Vec<u8>,
+    sent: usize,
+    /// Decrypted bytes, of which those in `opened` were not taken.
+    arrived: Vec<u8>,
+    opened: Range<usize>,
     /// This end has ended its direction.
     finished: bool,
-    /// Bytes arrived that the peer has not sent.
-    altered: bool,
+    /// How the other direction has ended.
+    end: Option<EndKind>,
     /// The process that made the stream. A forked child must not use it.
     process: u32,
 }
 
-impl<S: Stream> EncryptedStream<S> {
-    /// Encrypts the bytes over `below`, with the keys that the handshake of this connection gave.
-    /// Use keys for one stream only.
-    pub fn new(below: S, keys: &RecordKeys) -> Self {
-        Self::with_records_per_key(below, keys, RECORDS_PER_KEY)
-    }
+/// The end of what arrives.
+#[derive(Clone, Copy, Debug)]
+enum EndKind {
+    /// By a goodbye.
+    Closed,
+    /// By bytes that the peer has not sent.
+    Altered,
+}
 
-    /// Encrypts as [`new`](Self::new) does, and changes the keys after this number of records. Both
-    /// ends must give the same number.
-    pub fn with_records_per_key(below: S, keys: &RecordKeys, records_per_key: u64) -> Self {
+impl<S: Stream> EncryptedStream<S> {
+    /// Encrypts the bytes over `below`, on the channel that the handshake of this connection gave.
+    pub fn new(below: S, channel: Channel) -> Self {
         Self {
             below,
-            writer: RecordWriter::new(keys.suite, &keys.sending, records_per_key),
+            channel,
             leaving: 0,
-            reader: RecordReader::new(keys.suite, &keys.receiving, records_per_key),
+            plain: vec![0; RECORD + 1].into_boxed_slice(),
+            wire: Vec::with_capacity(2 * LONGEST),
+            sent: 0,
+            arrived: Vec::with_capacity(LONGEST),
+            opened: 0..0,
             finished: false,
-            altered: false,
+            end: None,
             process: std::process::id(),
         }
     }
@@ -89,17 +108,35 @@ impl<S: Stream> EncryptedStream<S> {
         &self.below
     }
 
-    /// Returns the number of sealed bytes that the stream below has not taken.
+    /// Returns the number of encrypted bytes that the stream below has not taken.
     pub fn unsent(&self) -> usize {
-        self.writer.unsent().len()
+        self.wire.len() - self.sent
     }
 
-    /// Sends sealed bytes. Returns true once the stream below has taken all of it.
+    /// Encrypts the first bytes of `parts` as a record. Returns their number.
+    fn seal(&mut self, parts: [View<'_>; 2]) -> usize {
+        let mut len = 0;
+        for part in parts {
+            let part = part.slice(0, part.len().min(RECORD - len));
+            part.copy_to(&mut self.plain[len..len + part.len()]);
+            len += part.len();
+        }
+        assert!(len > 0, "a record without bytes would be a goodbye");
+        self.plain[len] = 1;
+        self.wire.clear();
+        self.sent = 0;
+        self.channel.seal_frame(&self.plain[..=len], &mut self.wire);
+        len
+    }
+
+    /// Sends encrypted bytes. Returns true once the stream below has taken all of it.
     fn flush(&mut self) -> Result<bool> {
-        while !self.writer.unsent().is_empty() {
-            match below_send(&mut self.below, self.writer.unsent())? {
+        while self.unsent() > 0 {
+            let unsent = View::of(&self.wire[self.sent..]);
+            // Without a head.
+            match self.below.send(&[0; HEAD], unsent, HEAD)? {
                 0 => return Ok(false),
-                taken => self.writer.sent(taken),
+                taken => self.sent += taken,
             }
         }
         Ok(true)
@@ -108,44 +145,54 @@ impl<S: Stream> EncryptedStream<S> {
     /// Sends the rest of a goodbye, and ends the direction below.
     fn flush_goodbye(&mut self) {
         // A link that is lost needs no goodbye. The next receive reports the loss.
-        if !self.writer.unsent().is_empty() && self.flush().unwrap_or(true) {
+        if self.unsent() > 0 && self.flush().unwrap_or(true) {
             self.below.finish();
         }
     }
 
     /// Receives until there are bytes to take. Returns false if none are here yet.
     fn await_record(&mut self) -> Result<bool> {
-        if self.altered {
-            return Err(Fault::Altered);
+        while self.opened.is_empty() && self.end.is_none() {
+            self.arrived.clear();
+            match self.channel.open_frame(&mut self.arrived) {
+                Ok(Some(true)) if self.arrived.is_empty() => self.end = Some(EndKind::Closed),
+                Ok(Some(true)) => self.opened = 0..self.arrived.len(),
+                Ok(None) if !self.receive_below()? => return Ok(false),
+                Ok(None) => {}
+                Ok(Some(false)) | Err(_) => self.end = Some(EndKind::Altered),
+            }
         }
-        loop {
-            match self.reader.open() {
-                Ok(true) => return Ok(true),
-                Ok(false) => {}
-                Err(fault) => {
-                    self.altered = matches!(fault, Fault::Altered);
-                    return Err(fault);
-                }
-            }
-            match below_receive(&mut self.below, self.reader.room()) {
-                Ok(0) => return Ok(false),
-                Ok(received) => self.reader.received(received),
-                // A goodbye would have arrived before this end.
-                Err(Fault::Closed) => return Err(Fault::Cut),
-                Err(fault) => return Err(fault),
-            }
+        match self.end {
+            Some(EndKind::Closed) => Err(Fault::Closed),
+            Some(EndKind::Altered) => Err(Fault::Altered),
+            None => Ok(true),
         }
     }
-}
 
-/// Sends plain bytes, without a head.
-fn below_send(below: &mut impl Stream, bytes: &[u8]) -> Result<usize> {
-    below.send(&[0; HEAD], View::of(bytes), HEAD)
-}
+    /// Receives encrypted bytes. Returns false if none are here.
+    fn receive_below(&mut self) -> Result<bool> {
+        let room = ViewMut::of(self.channel.room(LONGEST));
+        match self.below.receive(&mut [0; HEAD], room, HEAD) {
+            Ok(received) => {
+                self.channel.received(received);
+                Ok(received > 0)
+            }
+            // A goodbye would have arrived before this end.
+            Err(Fault::Closed) => Err(Fault::Cut),
+            Err(fault) => Err(fault),
+        }
+    }
 
-/// Receives plain bytes, without a head.
-fn below_receive(below: &mut impl Stream, into: &mut [u8]) -> Result<usize> {
-    below.receive(&mut [0; HEAD], ViewMut::of(into), HEAD)
+    /// Moves decrypted bytes to `parts`. Returns their number.
+    fn take(&mut self, parts: [ViewMut<'_>; 2]) -> usize {
+        let before = self.opened.len();
+        for part in parts {
+            let taken = part.len().min(self.opened.len());
+            part.slice(0, taken).fill_from(&self.arrived[self.opened.start..][..taken]);
+            self.opened.start += taken;
+        }
+        before - self.opened.len()
+    }
 }
 
 impl<S: Stream> Stream for EncryptedStream<S> {
@@ -155,7 +202,7 @@ impl<S: Stream> Stream for EncryptedStream<S> {
             return Err(Fault::Closed);
         }
         if self.leaving == 0 {
-            self.leaving = self.writer.seal(parts);
+            self.leaving = self.seal(parts);
         }
         if !self.flush()? {
             return Ok(0);
@@ -168,7 +215,7 @@ impl<S: Stream> Stream for EncryptedStream<S> {
         if self.finished {
             self.flush_goodbye();
         }
-        if self.await_record()? { Ok(self.reader.take(parts)) } else { Ok(0) }
+        if self.await_record()? { Ok(self.take(parts)) } else { Ok(0) }
     }
 
     fn prepare_to_sleep(&mut self) -> bool {
@@ -188,7 +235,7 @@ impl<S: Stream> Stream for EncryptedStream<S> {
             return;
         }
         self.finished = true;
-        self.writer.seal_goodbye();
+        self.channel.seal_frame(&[1], &mut self.wire);
         self.flush_goodbye();
     }
 }

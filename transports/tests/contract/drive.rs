@@ -42,9 +42,9 @@ pub(crate) fn verbs_pair(near: &str, far: &str) -> (VerbsStream, VerbsStream) {
     (near.open(), far.open())
 }
 
-/// The keys that a handshake gives to the two ends of a connection for encrypted data.
+/// The channels that a handshake gives to the two ends of a connection for encrypted data.
 #[cfg(target_os = "linux")]
-pub(crate) fn record_keys() -> [maypole_transports::secure::RecordKeys; 2] {
+pub(crate) fn channels() -> [maypole_transports::secure::Channel; 2] {
     use maypole_transports::secure::{Binding, JobSecret, Purpose, Responder, initiate};
     let secret = JobSecret { key: [1; 32], job: "contract".to_owned(), session: [2; 16] };
     let purpose = Purpose::EncryptedData;
@@ -52,21 +52,19 @@ pub(crate) fn record_keys() -> [maypole_transports::secure::RecordKeys; 2] {
     let (mut near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
     std::thread::scope(|threads| {
         let other = threads.spawn(|| Responder::new(&secret).advance(&mut far).unwrap().unwrap().1);
-        let mut here = initiate(&mut near, &secret, &binding).unwrap();
-        let mut there = other.join().unwrap();
-        [&mut here, &mut there].map(|channel| channel.take_record_keys().expect("agreed on"))
+        let here = initiate(&mut near, &secret, &binding).unwrap();
+        [here, other.join().unwrap()]
     })
 }
 
-/// Encrypted streams over the two ends of another stream. Their keys change every few records.
+/// Encrypted streams over the two ends of another stream.
 #[cfg(target_os = "linux")]
 pub(crate) fn encrypted<S: Stream>(
     (near, far): (S, S),
 ) -> (maypole_transports::EncryptedStream<S>, maypole_transports::EncryptedStream<S>) {
     use maypole_transports::EncryptedStream;
-    let [here, there] = record_keys();
-    let near = EncryptedStream::with_records_per_key(near, &here, 5);
-    (near, EncryptedStream::with_records_per_key(far, &there, 5))
+    let [here, there] = channels();
+    (EncryptedStream::new(near, here), EncryptedStream::new(far, there))
 }
 
 /// A head and its body, as a rank sends them.

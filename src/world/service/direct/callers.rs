@@ -90,8 +90,10 @@ impl Callers {
             event = caller.hear(&bytes, shared).or(event);
         }
         caller.control.flush(number, watch);
-        if ended.is_some() {
-            self.close(at, watch);
+        if ended.is_some() || caller.meeting.as_ref().is_some_and(VerbsMeeting::has_connected) {
+            let Caller { meeting, control, .. } = self.close(at, watch)?;
+            let made = meeting.and_then(|it| it.end(control.into_channel()));
+            event = made.map(|(key, connection)| CallerEvent::Connected(key, connection)).or(event);
         }
         event
     }
@@ -108,10 +110,8 @@ impl Callers {
         }
     }
 
-    fn close(&mut self, at: usize, watch: &Watch) {
-        if let Some(caller) = self.open.remove(at) {
-            watch.remove(&caller.control.stream);
-        }
+    fn close(&mut self, at: usize, watch: &Watch) -> Option<Caller> {
+        self.open.remove(at).inspect(|caller| watch.remove(&caller.control.stream))
     }
 }
 
@@ -119,9 +119,8 @@ impl Caller {
     /// Handles a message of the peer.
     fn hear(&mut self, bytes: &[u8], shared: &ServiceContext) -> Option<CallerEvent> {
         if let Some(meeting) = &mut self.meeting {
-            let (answer, made) = meeting.hear(decode(bytes).ok()?, &shared.settings.verbs);
-            self.control.push(&answer);
-            return made.map(|(key, connection)| CallerEvent::Connected(key, connection));
+            self.control.push(&meeting.hear(decode(bytes).ok()?, &shared.settings.verbs));
+            return None;
         }
         // A process that was refused sends a join request, which needs no second reply.
         match decode(bytes).ok()? {

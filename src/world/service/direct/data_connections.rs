@@ -5,7 +5,7 @@ use super::data_link::{DataConnection, DataPath, failed};
 use super::verbs::{AttemptError, ConnectionKey, VERBS_LANE, meet};
 use crate::world::service::{DialedLink, GroupId, Service, ServiceError, binding};
 use maypole_transports::AnyStream;
-use maypole_transports::secure::Binding;
+use maypole_transports::secure::{Binding, Purpose};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -177,11 +177,11 @@ impl Service {
         let settings = &self.shared.settings;
         let there = self.shared.peers[peer].listen;
         let link = DialedLink::dial(there, settings.timeout, (&settings.secret, binding), until)?;
+        let encrypts = binding.purpose == Purpose::EncryptedData;
         if binding.lane & VERBS_LANE != 0 {
-            return meet(&settings.verbs, link, until, peer);
+            return meet(&settings.verbs, link, (until, encrypts), peer);
         }
-        let DialedLink { stream, mut channel } = link;
-        Ok(DataConnection::Tcp(stream, channel.take_record_keys()))
+        Ok(DataConnection::Tcp(link.stream, encrypts.then_some(link.channel)))
     }
 }
 

@@ -18,9 +18,10 @@ use crate::world::service::message::MAX_JOIN_MESSAGE;
 use crate::world::service::{DialedLink, GroupId, Service, ServiceError};
 use crate::world::verbs::{PortChoice, VerbsAccess, VerbsPortOffer};
 use maypole_transports::Stream;
+use maypole_transports::ib::VerbsStream;
 use maypole_transports::ib::{ConnectedVerbs, UnconnectedVerbs, VerbsEndpoint};
 use maypole_transports::limits::{is_out_of_descriptors, with_limit};
-use maypole_transports::secure::{RecordKeys, SecureError};
+use maypole_transports::secure::{Channel, SecureError};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -127,10 +128,9 @@ impl Service {
 pub(super) fn meet(
     access: &VerbsAccess,
     mut link: DialedLink,
-    until: Instant,
+    (until, encrypts): (Instant, bool),
     peer: usize,
 ) -> Result<DataConnection, AttemptError> {
-    let keys = link.channel.take_record_keys();
     let adapter = access.opened().map_err(refused)?;
     let end = UnconnectedVerbs::new(&adapter).map_err(refused)?;
     let mut ask = |message: VerbsMessage| -> Result<VerbsMessage, AttemptError> {
@@ -145,7 +145,9 @@ pub(super) fn meet(
     let theirs = VerbsEndpoint::from_bytes(&theirs).map_err(refused)?;
     let connected = end.connect(&theirs).map_err(refused)?;
     match ask(VerbsMessage::Ready)? {
-        VerbsMessage::Ready => Ok(DataConnection::Verbs(Box::new(connected.open()), keys)),
+        VerbsMessage::Ready => {
+            Ok(DataConnection::Verbs(Box::new(connected.open()), encrypts.then_some(link.channel)))
+        }
         _ => Err(SecureError::UnknownProtocol.into()),
     }
 }
@@ -154,38 +156,44 @@ pub(super) fn meet(
 #[derive(Debug)]
 pub(in crate::world::service) struct VerbsMeeting {
     key: ConnectionKey,
-    keys: Option<RecordKeys>,
+    encrypts: bool,
     connected: Option<ConnectedVerbs>,
+    /// The connection, once both ends have connected.
+    stream: Option<Box<VerbsStream>>,
 }
 
 impl VerbsMeeting {
     /// Begins with a connection whose other end has proved the job's key.
-    pub(in crate::world::service) fn new(key: ConnectionKey, keys: Option<RecordKeys>) -> Self {
-        Self { key, keys, connected: None }
+    pub(in crate::world::service) fn new(key: ConnectionKey, encrypts: bool) -> Self {
+        Self { key, encrypts, connected: None, stream: None }
     }
 
-    /// Handles a message of the connecting end. Returns the reply and, once both ends have
-    /// connected, the connection.
-    pub(super) fn hear(
-        &mut self,
-        message: VerbsMessage,
-        access: &VerbsAccess,
-    ) -> (VerbsMessage, Option<(ConnectionKey, DataConnection)>) {
+    /// Handles a message of the connecting end, and returns the reply.
+    pub(super) fn hear(&mut self, message: VerbsMessage, access: &VerbsAccess) -> VerbsMessage {
         match (message, self.connected.take()) {
             (VerbsMessage::Endpoint(theirs), None) => match connect(&theirs, access) {
                 Ok((connected, ours)) => {
                     self.connected = Some(connected);
-                    (VerbsMessage::Endpoint(ours), None)
+                    VerbsMessage::Endpoint(ours)
                 }
-                Err(why) => (VerbsMessage::Refused(why), None),
+                Err(why) => VerbsMessage::Refused(why),
             },
             (VerbsMessage::Ready, Some(connected)) => {
-                let stream = Box::new(connected.open());
-                let connection = DataConnection::Verbs(stream, self.keys.take());
-                (VerbsMessage::Ready, Some((self.key, connection)))
+                self.stream = Some(Box::new(connected.open()));
+                VerbsMessage::Ready
             }
-            _ => (VerbsMessage::Refused("this message is out of order".to_owned()), None),
+            _ => VerbsMessage::Refused("this message is out of order".to_owned()),
         }
+    }
+
+    pub(super) fn has_connected(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// The connection that was made, whose handshake gave `channel`.
+    pub(super) fn end(self, channel: Channel) -> Option<(ConnectionKey, DataConnection)> {
+        let channel = self.encrypts.then_some(channel);
+        Some((self.key, DataConnection::Verbs(self.stream?, channel)))
     }
 }
 
@@ -207,7 +215,7 @@ mod tests {
     use super::*;
 
     fn meeting() -> VerbsMeeting {
-        VerbsMeeting { key: (GroupId::WORLD, 1, 0), keys: None, connected: None }
+        VerbsMeeting { key: (GroupId::WORLD, 1, 0), encrypts: false, connected: None, stream: None }
     }
 
     fn why(answer: VerbsMessage) -> String {
@@ -221,16 +229,18 @@ mod tests {
     #[test]
     fn a_rank_that_uses_no_verbs_says_so() {
         let access = VerbsAccess::default();
-        let (answer, connection) = meeting().hear(VerbsMessage::Endpoint(vec![1; 40]), &access);
-        assert!(connection.is_none());
+        let mut meeting = meeting();
+        let answer = meeting.hear(VerbsMessage::Endpoint(vec![1; 40]), &access);
+        assert!(!meeting.has_connected());
         assert_eq!(why(answer), "this rank has not been asked to use verbs");
     }
 
     #[test]
     fn messages_out_of_order_make_no_connection() {
         for message in [VerbsMessage::Ready, VerbsMessage::Refused(String::new())] {
-            let (answer, connection) = meeting().hear(message, &VerbsAccess::default());
-            assert!(connection.is_none());
+            let mut meeting = meeting();
+            let answer = meeting.hear(message, &VerbsAccess::default());
+            assert!(!meeting.has_connected());
             assert!(why(answer).contains("out of order"));
         }
     }

@@ -8,7 +8,7 @@ use maypole_transports::secure::{Binding, Purpose};
 use maypole_transports::sockets::set_tcp_options;
 
 impl ServiceThread {
-    pub(super) fn admit(&mut self, mut authenticated: Authenticated) {
+    pub(super) fn admit(&mut self, authenticated: Authenticated) {
         let Binding { purpose, group: [parent_epoch, counter], lane, initiator, responder } =
             authenticated.binding;
         let rank = self.shared.rank;
@@ -39,12 +39,13 @@ impl ServiceThread {
             return;
         }
         let key = (group, initiator, lane & !VERBS_LANE);
-        let keys = authenticated.channel.take_record_keys();
+        let encrypts = purpose == Purpose::EncryptedData;
         if lane & VERBS_LANE != 0 {
-            let meeting = VerbsMeeting::new(key, keys);
+            let meeting = VerbsMeeting::new(key, encrypts);
             return self.callers.add(authenticated, Some(meeting), &self.watch);
         }
-        self.keep(key, DataConnection::Tcp(authenticated.stream, keys));
+        let channel = encrypts.then_some(authenticated.channel);
+        self.keep(key, DataConnection::Tcp(authenticated.stream, channel));
     }
 
     /// Keeps a data connection until a calling thread takes it.
