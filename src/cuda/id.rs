@@ -8,9 +8,8 @@ use crate::control::transport::Transport;
 use crate::error::{Error, Result};
 use crate::world::bootstrap::interface::InterfaceSelector;
 use crate::world::bootstrap::{JoinConfig, published_address};
-use crate::world::launch::split_port;
 use cudarc::driver::{CudaContext, CudaStream};
-use maypole_transports::{interfaces, random, turns};
+use maypole_transports::{interfaces, random};
 use std::ffi::c_char;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,10 +25,6 @@ pub struct Id {
 const KEY: usize = 32;
 const JOB: usize = 16;
 const ADDRESS: usize = 128 - KEY - JOB;
-
-/// How long groups at one address wait for one another, and the pause between two attempts.
-const LONGEST_TURN: Duration = Duration::from_secs(10);
-const TURN_PAUSE: Duration = Duration::from_millis(50);
 
 maypole_transports::opaque!(Id, "Id");
 
@@ -62,34 +57,6 @@ impl Id {
         Ok(Self { bytes })
     }
 
-    /// Makes the name that every process makes of `address`, so that nothing has to be passed on: host
-    /// and port of rank 0, such as `node7:5000` or `[fe80::1]:5000`. Any process that has the address may join:
-    /// the key follows from it. Rank 0 listens there only while a group is made, so groups are made by it one
-    /// after the other, and any number of them may live.
-    ///
-    /// ```
-    /// use maypole::cuda::Id;
-    /// let [one, other] = [Id::fixed("127.0.0.1:5000").unwrap(), Id::fixed("127.0.0.1:5000").unwrap()];
-    /// assert_eq!(one.internal(), other.internal());
-    /// assert!(Id::fixed("127.0.0.1").is_err());
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Join`] if it is no host and port, or longer than 80 bytes.
-    pub fn fixed(address: &str) -> Result<Self> {
-        if address.len() > ADDRESS || split_port(address).1.is_none() {
-            let why = format!("'{address}' is not a host and a port, of at most {ADDRESS} bytes");
-            return Err(Error::wrong_setting(why));
-        }
-        let mut bytes = [0; 128];
-        let words = (0..).map(|word| hash(address.as_bytes(), word));
-        for (part, word) in bytes[..KEY + JOB].chunks_exact_mut(8).zip(words) {
-            part.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes[KEY + JOB..][..address.len()].copy_from_slice(address.as_bytes());
-        Ok(Self { bytes })
-    }
-
     /// Makes the name of a group of some ranks of this one: equal on all of them if they pass equal
     /// `words`, and another one for other words. Rank 0 of the new group listens on the host of this
     /// group's rank 0.
@@ -107,11 +74,6 @@ impl Id {
         let said = [&bytes[KEY..KEY + JOB], &said].concat();
         for (word, part) in bytes[KEY..KEY + JOB].chunks_exact_mut(8).enumerate() {
             part.copy_from_slice(&hash(&said, word as u64).to_le_bytes());
-        }
-        // The port is that of the first group, which may still use it.
-        if let Some(host) = self.fixed_host() {
-            bytes[KEY + JOB..].fill(0);
-            bytes[KEY + JOB..][..host.len()].copy_from_slice(host.as_bytes());
         }
         Self { bytes }
     }
@@ -134,60 +96,6 @@ impl Id {
         self.join(rank, world, &options)
     }
 
-    /// True if this is a [fixed](Self::fixed) name.
-    pub fn is_fixed(&self) -> bool {
-        self.fixed_host().is_some()
-    }
-
-    /// The host in a fixed name.
-    fn fixed_host(&self) -> Option<String> {
-        let (host, port) = split_port(address(&self.bytes)?);
-        port.map(|_| host.to_owned())
-    }
-
-    /// A fresh name for one group of a [fixed](Self::fixed) name: rank 0 makes it and passes it on
-    /// at the address of the fixed one. Any other name is returned unchanged. Collective if it is
-    /// fixed.
-    ///
-    /// ```
-    /// use maypole::cuda::{CommOptions, Id};
-    /// let id = Id::fixed("127.0.0.1:5000").unwrap();
-    /// let [one, other] = [(); 2].map(|()| id.agreed(0, 1, &CommOptions::default()).unwrap());
-    /// assert_ne!(one.internal(), other.internal());
-    /// assert_eq!(one.agreed(0, 1, &CommOptions::default()).unwrap().internal(), one.internal());
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Join`] if the ranks do not find one another.
-    pub fn agreed(&self, rank: usize, world: usize, options: &CommOptions) -> Result<Self> {
-        let Some(host) = self.fixed_host() else { return Ok(*self) };
-        let mut own = Self::at(&host)?;
-        if world > 1 {
-            let mut ranks = self.join_in_turn(rank, world, options)?;
-            ranks.broadcast(&mut own.bytes, 0)?;
-            ranks.close()?;
-        }
-        Ok(own)
-    }
-
-    /// As [`join`](Self::join), after ranks that make another group at the same address.
-    fn join_in_turn(
-        &self,
-        rank: usize,
-        world: usize,
-        options: &CommOptions,
-    ) -> Result<Communicator> {
-        let until = turns::now() + LONGEST_TURN;
-        loop {
-            match self.join(rank, world, options) {
-                Err(error) if error.is_retryable() && turns::now() < until => {
-                    std::thread::sleep(TURN_PAUSE);
-                }
-                joined => return joined,
-            }
-        }
-    }
-
     /// Joins the ranks of this group.
     fn join(&self, rank: usize, world: usize, options: &CommOptions) -> Result<Communicator> {
         let mut config = self.configuration(rank, world)?;
@@ -199,8 +107,6 @@ impl Id {
         let address = config.address.clone().unwrap_or_default();
         Communicator::join(config, Transport::Auto).map_err(|error| match error {
             Error::Join { why, retryable } => {
-                // The ports follow from the name, and from no variable.
-                let why = why.replace("MAYPOLE_PORT", "NCCL_COMM_ID, or by Id::fixed");
                 Error::Join { why: why + &hint(rank, &address), retryable }
             }
             other => other,
@@ -222,11 +128,8 @@ impl Id {
         let address = address(&self.bytes).ok_or_else(unknown)?;
         let (key, job) = self.bytes[..KEY + JOB].split_at(KEY);
         let job: String = job.iter().map(|byte| format!("{byte:02x}")).collect();
-        let named = JoinConfig::new(rank, world, address);
-        let ports = split_port(address).1.map(|_| named.ports.clone());
-        let config = named.with_job(&job);
-        let ports = ports.unwrap_or_else(|| config.ports.clone());
-        Ok(JoinConfig { key: Some(key.try_into().expect("32 bytes")), ports, ..config })
+        let config = JoinConfig::new(rank, world, address).with_job(&job);
+        Ok(JoinConfig { key: Some(key.try_into().expect("32 bytes")), ..config })
     }
 }
 
@@ -281,7 +184,6 @@ impl Comm {
         id: Id,
     ) -> Result<Self> {
         let options = CommOptions::default();
-        let id = id.agreed(rank, world_size, &options)?;
         Self::of_world(id.join(rank, world_size, &options)?, stream, &options)
     }
 
@@ -311,7 +213,6 @@ impl Comm {
         let stream = stream.map_err(|error| {
             Error::wrong_setting(format!("GPU {} makes no stream: {error:?}", context.ordinal()))
         })?;
-        let id = id.agreed(rank, world_size, options)?;
         Self::of_world(id.join(rank, world_size, options)?, stream, options)
     }
 }
@@ -329,17 +230,5 @@ mod tests {
         assert_ne!(config.key, Id::at("node7").unwrap().configuration(1, 2).unwrap().key);
         assert!(Id::at(&"x".repeat(81)).is_err());
         assert!(Id::uninit([-1; 128]).configuration(0, 1).is_err());
-    }
-
-    #[test]
-    fn a_fixed_name_has_a_port_and_a_derived_one_has_another() {
-        let id = Id::fixed("[::1]:5000").unwrap();
-        let config = id.configuration(0, 2).unwrap();
-        assert_eq!((config.address.as_deref(), config.ports), (Some("::1"), vec![5000]));
-        let derived = id.derived(&[1, 2]).configuration(0, 2).unwrap();
-        assert_eq!((derived.address.as_deref(), derived.key), (Some("::1"), config.key));
-        assert!(derived.job != config.job && derived.ports.len() > 1);
-        assert_ne!(id.derived(&[1, 3]).configuration(0, 2).unwrap().job, derived.job);
-        assert!(["node7", "node7:", "node7:70000", ""].iter().all(|it| Id::fixed(it).is_err()));
     }
 }

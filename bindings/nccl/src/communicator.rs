@@ -21,8 +21,6 @@ pub(crate) struct Communicator {
     /// The number in the trace and in the handle.
     pub(crate) number: u64,
     start: Start,
-    /// The name that the ranks agreed on, if their rendezvous was at `NCCL_COMM_ID`.
-    agreed: OnceLock<(Id, Spot)>,
     /// The counts of groups made of this one by splits and by shrinks. Each has its own name.
     pub(crate) splits: AtomicU32,
     pub(crate) shrinks: AtomicU32,
@@ -207,7 +205,6 @@ impl Communicator {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let communicator = Arc::new(Self {
             number: NEXT.fetch_add(1, Relaxed),
-            agreed: OnceLock::new(),
             is_shared: OnceLock::new(),
             start,
             splits: AtomicU32::new(0),
@@ -231,16 +228,11 @@ impl Communicator {
 
     /// The name of the group: unique, and equal on all of its ranks.
     pub(crate) fn id(&self) -> &Id {
-        self.agreed.get().map_or(&self.start.id, |(id, _)| id)
-    }
-
-    /// Stores the name that the ranks have agreed on, before they connect under it.
-    pub(crate) fn agree(&self, id: Id) {
-        let _ = self.agreed.set((id, Spot::new(&id, self.context.ordinal())));
+        &self.start.id
     }
 
     fn shares_spot(&self) -> bool {
-        self.agreed.get().map_or(&self.start.spot, |(_, spot)| spot).is_shared()
+        self.start.spot.is_shared()
     }
 
     /// The options of the library for a communicator with these settings.

@@ -82,21 +82,12 @@ fn meet(start: &Start, id: &Id) -> Result<Made, Failure> {
     }
 }
 
-/// Connects to the other ranks of the group of `own`.
-fn meet_own(own: &Communicator) -> Result<Made, Failure> {
-    if own.id().is_fixed() {
-        let options = Communicator::options(&own.settings)?;
-        own.agree(own.id().agreed(own.rank, own.world, &options)?);
-    }
-    meet(own, own.id())
-}
-
 /// Makes a communicator that is not connected yet, and the job that connects its ranks.
 fn join(function: &'static str, start: Start) -> (Arc<Communicator>, Job) {
     let communicator = Communicator::joining(start);
     let own = communicator.clone();
     let work = move |task: &Task| {
-        let made = own.joined(meet_own(&own));
+        let made = own.joined(meet(&own, own.id()));
         if made.is_ok() {
             log_made(&own);
         }
@@ -321,10 +312,8 @@ exported! {
     /// Makes the name of a group of ranks, which the program passes to all of them. It contains a
     /// secret key, so it is to be protected like a password.
     fn ncclGetUniqueId, pncclGetUniqueId(_line; id: *mut ncclUniqueId) {
-        let made = match variables::comm_id() {
-            Some(address) => Id::fixed(&address)?,
-            None => address::new_id()?,
-        };
+        variables::refuse_comm_id()?;
+        let made = address::new_id()?;
         let made = ncclUniqueId { internal: *made.internal() };
         // SAFETY: the caller passes a place for a name.
         unsafe { put(id, made, "the place for the name of the group") }

@@ -164,9 +164,14 @@ fn set_timeout() -> Result<Option<Duration>, Failure> {
     })
 }
 
-/// Host and port where rank 0 listens, if every group has this address as its name.
-pub(crate) fn comm_id() -> Option<String> {
-    text("NCCL_COMM_ID")
+/// Refuses names that every process makes by itself: their key would follow from an address.
+pub(crate) fn refuse_comm_id() -> Result<(), Failure> {
+    text("NCCL_COMM_ID").map_or(Ok(()), |address| {
+        Err(Failure::argument(format!(
+            "NCCL_COMM_ID={address} is not supported, because whoever has the address could join: unset it, and \
+             pass what ncclGetUniqueId returns on one rank to the others"
+        )))
+    })
 }
 
 /// The path of NVIDIA's library, for groups without mailboxes.

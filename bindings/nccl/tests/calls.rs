@@ -661,18 +661,6 @@ fn threads_on_one_gpu_need_streams_of_their_own() {
 }
 
 #[test]
-fn every_process_makes_the_name_of_the_group() {
-    let _turn = TURN.read().unwrap();
-    let port = 15_000 + std::process::id() % 4_000;
-    let address = format!("127.0.0.1:{port}");
-    for number in [2, 3] {
-        let set = [("NCCL_COMM_ID", address.as_str())];
-        print!("{}", said("states", &["same_name"], Processes(number), &set));
-        print!("{}", said("company", &["one_name"], Processes(number), &set));
-    }
-}
-
-#[test]
 fn another_library_serves_gpus_that_do_not_reach_each_other() {
     let Some((built, _)) = Built::get() else { return };
     let real = built.folder.path().join("libreal.so");

@@ -323,35 +323,6 @@ static void until_full(struct rank *me) {
     leave(me);
 }
 
-/* The name of NCCL_COMM_ID makes any number of communicators, which live at the same time, and each has a name of
- * its own for its parts. */
-static void one_name(struct rank *me) {
-    enum { COMMS = 4 };
-    ncclComm_t comms[COMMS], parts[COMMS];
-    struct slot slot;
-    make_slot(&slot, SLOT_BYTES);
-    for (int nth = 0; nth < COMMS; nth++) {
-        comms[nth] = join_number(me, nth);
-        NCCL(ncclCommSplit(comms[nth], 0, 0, &parts[nth], NULL));
-    }
-    for (int nth = 0; nth < 2 * COMMS; nth++) {
-        struct call call = {
-            .collective = ALL_REDUCE, .type = ncclInt32, .count = 300, .seed = (uint64_t)nth};
-        prepare(me, &slot, &call, me->stream);
-        start(me, &slot, nth < COMMS ? comms[nth] : parts[nth - COMMS], me->stream);
-        finish(me->stream);
-        check(me, &slot);
-    }
-    ncclComm_t less = NULL;
-    NCCL(ncclCommShrink(comms[0], NULL, 0, &less, NULL, 0));
-    NCCL(ncclCommDestroy(less));
-    for (int nth = 0; nth < COMMS; nth++) {
-        NCCL(ncclCommDestroy(parts[nth]));
-        NCCL(ncclCommDestroy(comms[nth]));
-    }
-    free_slot(&slot);
-}
-
 /* MAYPOLE_TIMEOUT is short, and the last rank does not call: the stream ends, and from then on the error is
  * there. */
 static void error_at_end(struct rank *me) {
@@ -408,7 +379,6 @@ static const struct test TESTS[] = {
     {"crossed", crossed},
     {"none_of_a_group", none_of_a_group},
     {"until_full", until_full},
-    {"one_name", one_name},
     {"error_at_end", error_at_end},
     {"teams", teams},
     {NULL, NULL},

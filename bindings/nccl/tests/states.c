@@ -132,15 +132,6 @@ static void shared(struct rank *me) {
     leave(me);
 }
 
-/* Every process makes the same name by itself. */
-static void same_name(struct rank *me) {
-    ncclUniqueId id;
-    NCCL(ncclGetUniqueId(&id));
-    NCCL(ncclCommInitRankScalable(&me->comm, me->world, me->rank, 1, &id, NULL));
-    sums(me, me->comm, 1);
-    leave(me);
-}
-
 /* The communicator is usable once it says so. */
 static void without_waiting(struct rank *me) {
     ncclUniqueId id = share_id(me, 0);
@@ -228,7 +219,6 @@ static const struct test TESTS[] = {
     {"revoked", revoked},
     {"handles", handles},
     {"shared", shared},
-    {"same_name", same_name},
     {"without_waiting", without_waiting},
     {"never_joined", never_joined},
     {"never_split", never_split},
