@@ -9,27 +9,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// [`Comm::abort_handle`](super::Comm::abort_handle).
 #[derive(Clone, Debug)]
 pub struct LocalAbortHandle {
-    pub(super) words: Option<Arc<ReportWords>>,
-    inner: crate::comm::AbortHandle,
+    pub(super) words: Arc<ReportWords>,
     aborted: Arc<AtomicBool>,
 }
 
 impl LocalAbortHandle {
-    pub(super) fn of(rank: &DeviceRank, words: Option<Arc<ReportWords>>) -> Self {
-        Self { words, inner: rank.comm.abort_handle(), aborted: Arc::clone(&rank.aborted) }
+    pub(super) fn of(rank: &DeviceRank, words: Arc<ReportWords>) -> Self {
+        Self { words, aborted: Arc::clone(&rank.aborted) }
     }
 
     /// Ends this rank's waiting kernels and those that it starts later. Takes no lock, does not
     /// block, and needs no other rank. Data that the calls have already written stays.
     ///
     /// The others learn of it when the [`Comm`](super::Comm) is dropped, which then takes at most 2 s: those that still
-    /// wait for this rank get an error, those that do not get none. If bytes go through the host, the group
-    /// fails on all ranks, because a call of this rank may be in the middle.
+    /// wait for this rank get an error, those that do not get none.
     pub fn abort(&self) {
         self.aborted.store(true, Ordering::Release);
-        match &self.words {
-            Some(words) => words.abort(),
-            None => self.inner.abort("a rank gave up its group on GPUs"),
-        }
+        self.words.abort();
     }
 }

@@ -1,10 +1,9 @@
 //! One rank's membership in a group on GPUs, and how it is made.
 
 use super::abort::LocalAbortHandle;
-use super::agreed::Found;
 use super::courier::CourierThread;
 use super::options::CommOptions;
-use super::rank::{Connected, DeviceRank};
+use super::rank::DeviceRank;
 use super::setup;
 use super::watch::FailureWatch;
 use crate::algorithms::Algorithm;
@@ -69,12 +68,11 @@ pub struct Comm {
     /// Reports whether the group has failed, without the lock of `inner`, which calls hold.
     witness: DeviceWitness,
     abort: LocalAbortHandle,
-    host_reason: Option<String>,
     /// Set while a call was running: it counts from the next one on.
     new_timeout: Mutex<Option<Duration>>,
     inner: Mutex<DeviceRank>,
     /// Ends after the kernels of `inner`.
-    _watch: Option<FailureWatch>,
+    _watch: FailureWatch,
 }
 
 impl fmt::Debug for Comm {
@@ -91,12 +89,11 @@ impl Comm {
     /// If some GPU does not reach the memory of another one of its host, or if the ranks are on several
     /// hosts, the ranks' mailboxes are in memory of the hosts ([`host_mailboxes`](Self::host_mailboxes)), and
     /// a thread of each rank carries publications to other hosts. `MAYPOLE_CUDA_MAILBOXES` puts them
-    /// there in any case (`host`), or in none (`peer`). If the ranks are more than 64, or if the driver
-    /// does not register memory of the host, the calls of the group go [through the
-    /// host](Self::through_host).
+    /// there in any case (`host`), or in none (`peer`).
     ///
     /// # Errors
-    /// [`Error::Device`] if a GPU has no memory for the mailboxes; else as every call.
+    /// [`Error::Device`] if the ranks are more than 64, if a GPU has no memory or no multiprocessors left for the
+    /// group, or if the driver does not register memory of the host where that is needed; else as every call.
     pub fn new(comm: &mut Communicator, stream: Arc<CudaStream>) -> Result<Self> {
         Self::with_options(comm, stream, &CommOptions::default())
     }
@@ -108,69 +105,24 @@ impl Comm {
     ) -> Result<Self> {
         let mut comm = comm.duplicate()?;
         let connected = setup::connect(&mut comm, &stream, options)?;
-        match connected {
-            Err(why) if options.needs_mailboxes => {
-                Err(comm.engine.get_mut().health.device_failed("cuda::Comm::new()".to_owned(), why))
-            }
-            connected => Self::with_board(comm, stream, connected),
-        }
-    }
-
-    /// Makes a group of the ranks of `comm` whose bytes go through the memory of the host: each
-    /// call waits for the stream, copies its input to the host, makes the call of the communicator,
-    /// over the transport that joins the ranks, and copies the result to the GPU. Collective. Such
-    /// calls cannot be captured in a graph.
-    ///
-    /// # Errors
-    /// As every call.
-    pub fn through_host(comm: &mut Communicator, stream: Arc<CudaStream>) -> Result<Self> {
-        let comm = comm.duplicate()?;
-        Self::with_board(comm, stream, Err("that was asked for".to_owned()))
-    }
-
-    fn with_board(
-        comm: Communicator,
-        stream: Arc<CudaStream>,
-        connected: Found<Connected>,
-    ) -> Result<Self> {
         let (number, world) = (comm.rank(), comm.world());
         let witness = || comm.engine.get().device_witness();
         let (witness, watching) = (witness(), witness());
-        let words = connected.as_ref().ok().map(|it| Arc::clone(it.board.words()));
-        let host_reason = connected.as_ref().err().cloned();
+        let words = Arc::clone(connected.board.words());
+        let departures = connected.courier.as_ref().map(CourierThread::departures);
         let mut rank = DeviceRank::new(comm, connected, Arc::clone(&stream));
-        let courier = rank.connected.as_ref().ok().and_then(|it| it.courier.as_ref());
-        let departures = courier.map(CourierThread::departures).unwrap_or_default();
-        let start = |words: &_| {
-            let patience = Arc::clone(&rank.patience);
-            FailureWatch::start(watching, Arc::clone(words), patience, departures)
-        };
-        let watch = words.as_ref().map(start).transpose();
+        let patience = Arc::clone(&rank.patience);
+        let departures = departures.unwrap_or_default();
+        let watch = FailureWatch::start(watching, Arc::clone(&words), patience, departures);
         let _watch = watch.map_err(|error| rank.fail("cuda::Comm::new()", error.to_string()))?;
         let abort = LocalAbortHandle::of(&rank, words);
         let (new_timeout, inner) = (Mutex::default(), Mutex::new(rank));
-        Ok(Self {
-            rank: number,
-            world,
-            stream,
-            witness,
-            abort,
-            host_reason,
-            new_timeout,
-            inner,
-            _watch,
-        })
+        Ok(Self { rank: number, world, stream, witness, abort, new_timeout, inner, _watch })
     }
 
-    /// Returns why bytes go [through the host](Self::through_host); `None` if they do not.
-    pub fn host_reason(&self) -> Option<String> {
-        self.host_reason.clone()
-    }
-
-    /// Returns how many blocks of a kernel a call has at most; 0 if bytes go through the host. Equal on all
-    /// ranks.
+    /// Returns how many blocks of a kernel a call has at most. Equal on all ranks.
     pub fn lanes(&self) -> u32 {
-        self.lock().connected.as_ref().map_or(0, |connected| connected.lanes)
+        self.lock().connected().lanes
     }
 
     /// Makes the group of several GPUs, or several ranks of one, of this process: rank `r` is on
@@ -268,7 +220,7 @@ impl Comm {
     /// # Errors
     /// As [`synchronize`](Self::synchronize).
     pub fn check(&self) -> Result<()> {
-        let reports = self.abort.words.as_ref().is_some_and(|words| words.report().is_some());
+        let reports = self.abort.words.report().is_some();
         if reports || self.witness.has_failed() { self.lock().check() } else { Ok(()) }
     }
 

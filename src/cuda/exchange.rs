@@ -78,12 +78,6 @@ impl DeviceRank {
         let me = self.comm.rank();
         let (own, messages): (Vec<_>, Vec<_>) = messages.iter().partition(|it| it.peer == me);
         let own = matched(&own).map_err(|why| self.comm.invalid("send", why))?;
-        if self.connected.is_err() {
-            return match on.is_captured() {
-                true => Err(self.uncapturable("send")),
-                false => self.exchange_through_host(&on, &own, &messages),
-            };
-        }
         let first = || messages.first().map_or_else(String::new, DeviceMessage::describe);
         let mut numbers = Vec::with_capacity(messages.len());
         for message in &messages {

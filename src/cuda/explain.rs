@@ -71,7 +71,7 @@ pub fn explain(
         true => (MailboxPlace::Gpus, None),
         false => (MailboxPlace::Hosts, Some(DeviceLinks::unknown(links.gpus()))),
     };
-    let machine = (&place.boards(hosts, &[]), unknown.as_ref().unwrap_or(links));
+    let machine = (&place.boards(hosts), unknown.as_ref().unwrap_or(links));
     let streams = (costs, &StreamLinks::undecided());
     let short = (place == MailboxPlace::Gpus && links.world() <= MOST_SHORT_RANKS)
         .then(|| longest_lines(links) as u64);
@@ -151,7 +151,7 @@ impl Comm {
     /// # }
     /// ```
     pub fn host_mailboxes(&self) -> Option<String> {
-        self.lock().connected.as_ref().ok()?.in_host.clone()
+        self.lock().connected().in_host.clone()
     }
 
     /// Returns true if the ranks are on several hosts, and publications go between these without a call of
@@ -165,8 +165,7 @@ impl Comm {
     /// # }
     /// ```
     pub fn spans_hosts(&self) -> bool {
-        let rank = self.lock();
-        rank.connected.as_ref().is_ok_and(|connected| connected.place == MailboxPlace::Hosts)
+        self.lock().connected().place == MailboxPlace::Hosts
     }
 
     /// Returns how publications of this rank reach the ranks of other hosts, in words: `ranks 2, 3 by RDMA writes by
@@ -179,33 +178,28 @@ impl Comm {
     /// ```
     pub fn courier_ways(&self) -> Option<String> {
         let rank = self.lock();
-        Some(rank.connected.as_ref().ok()?.courier.as_ref()?.ways.clone())
+        rank.connected().courier.as_ref().map(|courier| courier.ways.clone())
     }
 
     /// Explains the plan of a call: as [`explain`], with this group's choices, or why calls go
     /// [through the host](Self::through_host) and the choice there. Says why mailboxes are in
     /// [memory of the host](Self::host_mailboxes), if they are. Not collective.
     pub fn explain(&self, collective: Collective, bytes: usize) -> Explanation {
-        let mut rank = self.lock();
-        let Some(why) = rank.connected.as_ref().err().cloned() else {
-            let engine = rank.comm.engine.get();
-            let wanted = engine.settings.plan_for(collective);
-            let place = rank.connected().place;
-            let machine = (&rank.machine.boards, &rank.machine.links);
-            let conditions = &engine.conditions;
-            let streams = (&conditions.prices(), &conditions.links);
-            let short = rank.connected().board.longest_short_call();
-            let chooser = engine.chooser_on(&rank.machine);
-            let wanted = (wanted, |algorithm| chooser.keeps_order(collective, algorithm));
-            let mut explanation =
-                explain_at((place, short), streams, machine, (collective, bytes), wanted);
-            if let Some(why) = &rank.connected().in_host {
-                explanation.refuse_gpus(&format!("mailboxes are in memory of the host: {why}"));
-            }
-            return explanation;
-        };
-        let mut explanation = rank.comm.explain(collective, bytes);
-        explanation.refuse_gpus(&why);
+        let rank = self.lock();
+        let engine = rank.comm.engine.get();
+        let wanted = engine.settings.plan_for(collective);
+        let place = rank.connected().place;
+        let machine = (&rank.machine.boards, &rank.machine.links);
+        let conditions = &engine.conditions;
+        let streams = (&conditions.prices(), &conditions.links);
+        let short = rank.connected().board.longest_short_call();
+        let chooser = engine.chooser_on(&rank.machine);
+        let wanted = (wanted, |algorithm| chooser.keeps_order(collective, algorithm));
+        let mut explanation =
+            explain_at((place, short), streams, machine, (collective, bytes), wanted);
+        if let Some(why) = &rank.connected().in_host {
+            explanation.refuse_gpus(&format!("mailboxes are in memory of the host: {why}"));
+        }
         explanation
     }
 }

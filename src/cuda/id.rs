@@ -127,8 +127,7 @@ impl Id {
         let unknown = || Error::wrong_setting("the id of the group is not one that Id::new made");
         let address = address(&self.bytes).ok_or_else(unknown)?;
         let (key, job) = self.bytes[..KEY + JOB].split_at(KEY);
-        let job: String = job.iter().map(|byte| format!("{byte:02x}")).collect();
-        let config = JoinConfig::new(rank, world, address).with_job(&job);
+        let config = JoinConfig::new(rank, world, address).with_job(&hex::encode(job));
         Ok(JoinConfig { key: Some(key.try_into().expect("32 bytes")), ..config })
     }
 }

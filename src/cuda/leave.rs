@@ -88,8 +88,7 @@ impl DeviceRank {
 
     /// Ends the rank's work on its GPU. Waits for its calls, unless it has aborted.
     fn stop(&mut self) -> LeftMemory {
-        let connected = std::mem::replace(&mut self.connected, Err("it has left".to_owned()));
-        let Ok(mut connected) = connected else { return LeftMemory::default() };
+        let Some(mut connected) = self.connected.take() else { return LeftMemory::default() };
         if !self.comm.engine.get().health.owner.is_current() {
             // A forked child has no GPU.
             std::mem::forget(connected);

@@ -62,7 +62,6 @@
 //! | `links` | the GPUs of the ranks, and their links |
 //! | `setup`, `probe` | how mailboxes are made, and why not |
 //! | `leave` | how a rank leaves, and the end of its memory |
-//! | `host` | calls by the communicator of the host, where there are no mailboxes |
 //! | `watch` | the thread that aborts waiting kernels after a failure, and reports aborted kernels |
 
 mod abort;
@@ -75,7 +74,6 @@ mod explain;
 mod forms;
 mod gpu_direct;
 mod group;
-mod host;
 mod id;
 mod leave;
 mod lent_call;

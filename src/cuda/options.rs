@@ -24,6 +24,4 @@ pub struct CommOptions {
     /// The farthest GPUs that read and write one another's memory; [`PathClass::Same`] are ranks of one GPU
     /// alone. `None`: all that the driver joins. The nearest of all ranks counts.
     pub farthest_peers: Option<PathClass>,
-    /// Fails with the reason where bytes would go [through the host](super::Comm::through_host).
-    pub needs_mailboxes: bool,
 }

@@ -21,11 +21,11 @@ pub(super) enum MailboxPlace {
 }
 
 impl MailboxPlace {
-    /// The ranks by which algorithms tell near ones from far ones: `sites` as those of [`Boards::at_sites`].
-    pub(super) fn boards(self, hosts: &Hosts, sites: &[usize]) -> Boards {
+    /// The ranks by which algorithms tell near ones from far ones.
+    pub(super) fn boards(self, hosts: &Hosts) -> Boards {
         match self {
             Self::Gpus | Self::Host => Boards::new(&vec![0; hosts.world()]),
-            Self::Hosts => Boards::within(hosts).at_sites(sites),
+            Self::Hosts => Boards::within(hosts),
         }
     }
 }
@@ -77,16 +77,6 @@ fn ways(value: &str) -> Result<CourierWays, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hosts_are_at_their_sites() {
-        let sites = |place: MailboxPlace, sites: &[usize]| {
-            place.boards(&Hosts::new(&[0, 1, 2]), sites).sites().to_vec()
-        };
-        assert_eq!(sites(MailboxPlace::Hosts, &[4, 4, 7]), [0, 0, 1]);
-        assert!(sites(MailboxPlace::Hosts, &[]).is_empty());
-        assert!(sites(MailboxPlace::Gpus, &[4, 4, 7]).is_empty());
-    }
 
     #[test]
     fn a_value_is_one_of_a_few() {

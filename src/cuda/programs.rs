@@ -31,8 +31,7 @@ pub(super) struct LentCall<'a> {
 /// A call that can be started without a wait: see [`Comm::make_ready`](super::Comm::make_ready).
 pub struct StartableCall<'a> {
     pub(super) lent: LentCall<'a>,
-    /// `None`: its bytes go through the host.
-    pub(super) prepared: Option<Arc<Prepared>>,
+    pub(super) prepared: Arc<Prepared>,
 }
 
 impl std::fmt::Debug for StartableCall<'_> {

@@ -34,10 +34,6 @@ const LOADED_AHEAD: [DataType; 7] = {
     [F32, BF16, F16, F64, I64, I32, U8]
 };
 
-/// Why a factor in the memory of a GPU cannot be used.
-const NO_HOST_FACTOR: &str = "bytes go through the host, which does not read a factor of a GPU's \
-                              memory: pass a number";
-
 /// The mailboxes of a rank, and the links of all GPUs.
 pub(super) struct Connected {
     pub(super) board: DeviceBoard,
@@ -63,8 +59,8 @@ pub(super) struct Connected {
 /// One rank's side of the calls of a group on GPUs.
 pub(super) struct DeviceRank {
     pub(super) comm: Communicator,
-    /// `Err`: why bytes go through the host, or that the rank has left.
-    pub(super) connected: Found<Connected>,
+    /// `None` once the rank has left.
+    pub(super) connected: Option<Connected>,
     /// The rank's own stream, for allocations.
     pub(super) stream: Arc<CudaStream>,
     pub(super) machine: DeviceMachine,
@@ -85,25 +81,17 @@ pub(super) struct DeviceRank {
 }
 
 impl DeviceRank {
-    pub(super) fn new(
-        comm: Communicator,
-        connected: Found<Connected>,
-        stream: Arc<CudaStream>,
-    ) -> Self {
-        // Calls that go through the host do not read the links.
-        let apart = |_: &String| DeviceLinks::apart(comm.world());
-        let links = connected.as_ref().map_or_else(apart, |connected| connected.links.clone());
-        let place = connected.as_ref().map_or(MailboxPlace::Gpus, |it| it.place);
+    pub(super) fn new(comm: Communicator, connected: Connected, stream: Arc<CudaStream>) -> Self {
+        let Connected { place, ref links, .. } = connected;
         let CallPrices { costs, unit, .. } =
             CallPrices::of(place, &comm.engine.get().conditions.prices());
-        let (boards, start) =
-            (place.boards(comm.hosts(), comm.boards().sites()), (unit, LAUNCH_NS));
-        let machine = DeviceMachine::new(comm.engine.get(), boards, costs, start, links);
+        let (boards, start) = (place.boards(comm.hosts()), (unit, LAUNCH_NS));
+        let machine = DeviceMachine::new(comm.engine.get(), boards, costs, start, links.clone());
         let scratch = DeviceScratch::new(&stream);
         let staging = DeviceScratch::new(&stream);
         Self {
             comm,
-            connected,
+            connected: Some(connected),
             stream,
             machine,
             maps: HashMap::new(),
@@ -156,18 +144,10 @@ impl DeviceRank {
         &mut self,
         on: &Arc<CudaStream>,
         lent: &LentCall<'_>,
-    ) -> Result<Option<Arc<Prepared>>> {
-        let name = lent.call.collective.name();
-        let on = self.entered(on, name)?;
-        if self.connected.is_err() {
-            return match (on.is_captured(), lent.factor) {
-                (true, _) => Err(self.uncapturable(name)),
-                (_, Some(_)) => Err(self.comm.invalid(name, NO_HOST_FACTOR.to_owned())),
-                _ => Ok(None),
-            };
-        }
+    ) -> Result<Arc<Prepared>> {
+        let on = self.entered(on, lent.call.collective.name())?;
         let (call, _) = self.placed(lent)?;
-        self.prepared(call, on.is_captured()).map(Some)
+        self.prepared(call, on.is_captured())
     }
 
     /// Starts a call on a stream, with the resources that [`make_ready`](Self::make_ready) has made
@@ -178,7 +158,6 @@ impl DeviceRank {
         StartableCall { lent, prepared }: &StartableCall<'_>,
     ) -> Result<()> {
         let on = self.entered(on, lent.call.collective.name())?;
-        let Some(prepared) = prepared else { return self.call_through_host(&on, lent) };
         let placed = self.placed(lent)?;
         self.last = Some(prepared.lowered.algorithm);
         let number = self.comm.engine.get_mut().begin_on_device(&prepared.lowered.record)?;
@@ -206,9 +185,7 @@ impl DeviceRank {
 
     /// Fails if a kernel of an earlier call aborted.
     pub(super) fn check_kernels(&mut self) -> Result<()> {
-        let connected = self.connected.as_ref().ok();
-        let report = connected.and_then(|connected| connected.board.words().report());
-        let Some(report) = report else { return Ok(()) };
+        let Some(report) = self.board().words().report() else { return Ok(()) };
         self.comm.engine.get().health.check()?;
         let engine = self.comm.engine.get_mut();
         Err(engine.explain_on_device(report))
@@ -234,15 +211,7 @@ impl DeviceRank {
 
     /// True if all work of the rank is done.
     pub(super) fn is_drained(&self) -> bool {
-        self.connected.as_ref().map_or(true, |connected| connected.board.is_drained())
-    }
-
-    pub(super) fn uncapturable(&self, operation: &'static str) -> Error {
-        let why = format!(
-            "bytes go through the host, which a graph cannot do, because {}",
-            self.connected.as_ref().err().map_or("", String::as_str)
-        );
-        self.comm.invalid(operation, why)
+        self.connected.as_ref().is_none_or(|connected| connected.board.is_drained())
     }
 
     /// The stream of a call, and whether it captures a graph, unless a kernel of an earlier call aborted. An error

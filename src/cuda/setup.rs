@@ -37,12 +37,22 @@ fn on_gpu<T>(comm: &mut Communicator, done: std::result::Result<T, impl ToString
     done.map_err(|why| comm.engine.get_mut().health.device_failed(CALL.to_owned(), why.to_string()))
 }
 
-/// The mailboxes of all ranks of `comm`, or why there are none, which is equal on all ranks.
-/// Collective.
+/// The mailboxes of all ranks of `comm`. Collective.
 ///
 /// # Errors
-/// [`Error::Device`](crate::Error::Device) if a GPU has no memory for them; else as every call.
+/// [`Error::Device`](crate::Error::Device) if they cannot be made, for a reason that is equal on all ranks, or if a
+/// GPU has no memory for them; else as every call.
 pub(super) fn connect(
+    comm: &mut Communicator,
+    stream: &Arc<CudaStream>,
+    options: &CommOptions,
+) -> Result<Connected> {
+    let found = find(comm, stream, options)?;
+    on_gpu(comm, found)
+}
+
+/// The mailboxes, or why there are none, which is equal on all ranks.
+fn find(
     comm: &mut Communicator,
     stream: &Arc<CudaStream>,
     options: &CommOptions,
@@ -68,7 +78,7 @@ pub(super) fn connect(
         1 => Some(LANES_ALONE.min(bounds.most)),
         _ => plan::lanes(&gpus, &links, bounds),
     };
-    let Some(lanes) = lanes else { return Ok(Err(through_host(NO_ROOM.to_owned()))) };
+    let Some(lanes) = lanes else { return Ok(Err(NO_ROOM.to_owned())) };
     warn_of_time_slices(comm, &all, stream.context().ordinal());
     let wanted = all.iter().map(|one| one.wanted).max().unwrap_or_default();
     let far = (!comm.hosts().is_one()).then(|| "the ranks are on several hosts".to_owned());
@@ -82,7 +92,7 @@ pub(super) fn connect(
     };
     let mut reason = match made {
         Err(reason) if wanted != place::PEER && world > 1 => reason,
-        made => return Ok(made.map_err(through_host)),
+        made => return Ok(made),
     };
     if let Some(is_forced) = gpu_direct::is_wanted(comm, ways)? {
         let described = format!("{reason}; publications are in the memory of the GPUs (GPUDirect)");
@@ -98,8 +108,7 @@ pub(super) fn connect(
         }
     }
     let made = group.connect(comm, Some(reason.clone()), false)?;
-    let both = |why| format!("{reason}; and mailboxes in memory of the host: {why}");
-    Ok(made.map_err(|why| through_host(both(why))))
+    Ok(made.map_err(|why| format!("{reason}; and mailboxes in memory of the host: {why}")))
 }
 
 /// A group whose ranks know one another's GPUs.
@@ -277,11 +286,6 @@ fn courier(
         thread.rely_on();
     }
     Ok(Ok(thread))
-}
-
-fn through_host(reason: String) -> String {
-    tracing::warn!("collectives on GPUs go through the host: {reason}");
-    reason
 }
 
 /// Processes that share a GPU take turns on it, so a kernel that waits for another process waits

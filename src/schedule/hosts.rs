@@ -25,11 +25,7 @@ pub struct Hosts(RankGroups);
 
 /// The board of each rank.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Boards {
-    groups: RankGroups,
-    /// By rank: the number of its site. Empty if there is one.
-    sites: Vec<usize>,
-}
+pub struct Boards(RankGroups);
 
 /// How the ranks of a board reach one another's buffers during a call, where they use no slots.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -70,7 +66,7 @@ impl Boards {
     /// A label may occur more than [`MAX_RANKS`] times: schedules can be priced and lowered for
     /// boards that no memory could hold. [`within`](Self::within) makes boards that can.
     pub fn new<T: Eq + Hash>(labels: &[T]) -> Self {
-        Self { groups: RankGroups::new(labels), sites: Vec::new() }
+        Self(RankGroups::new(labels))
     }
 
     /// As few boards as can serve the ranks of each host: a host with more than [`MAX_RANKS`] ranks
@@ -100,25 +96,7 @@ impl Boards {
     /// If a member is not one of the ranks.
     #[must_use]
     pub fn subset(&self, members: &[usize]) -> Self {
-        let sites: Vec<_> = members.iter().filter_map(|it| self.sites.get(*it)).copied().collect();
-        Self { groups: self.groups.subset(members), sites: Vec::new() }.at_sites(&sites)
-    }
-
-    /// These boards, where ranks with equal numbers of `sites` are near one another, and a message between others
-    /// takes the time between sites: [`Network::far`](crate::tuner::Network::far).
-    ///
-    /// # Panics
-    /// If there is not one number for each rank.
-    #[must_use]
-    pub fn at_sites(self, sites: &[usize]) -> Self {
-        let is_one = sites.iter().all(|it| *it == sites[0]);
-        assert!(is_one || sites.len() == self.world(), "a site for each rank");
-        Self { sites: if is_one { Vec::new() } else { labels::numbers(sites) }, ..self }
-    }
-
-    /// By rank: the number of its site; empty if all ranks are at one.
-    pub fn sites(&self) -> &[usize] {
-        &self.sites
+        Self(self.0.subset(members))
     }
 }
 
@@ -228,7 +206,7 @@ impl Deref for Boards {
 
     #[inline]
     fn deref(&self) -> &RankGroups {
-        &self.groups
+        &self.0
     }
 }
 
@@ -253,15 +231,6 @@ mod tests {
         assert_eq!(boards.sizes(), [MAX_RANKS, MAX_RANKS, 1]);
         assert_eq!(boards.index(ranks - 2), MAX_RANKS - 1);
         assert!(boards.has_levels());
-    }
-
-    #[test]
-    fn members_keep_their_sites() {
-        let boards = Boards::separate(5).at_sites(&[4, 4, 7, 7, 4]);
-        assert_eq!(boards.sites(), [0, 0, 1, 1, 0]);
-        assert_eq!(boards.subset(&[3, 0]).sites(), [0, 1]);
-        assert!(boards.subset(&[0, 1, 4]).sites().is_empty());
-        assert_ne!(boards, Boards::separate(5));
     }
 
     #[test]

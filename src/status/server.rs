@@ -3,7 +3,7 @@
 
 use crate::control::Control;
 use crate::world::calls::RankStatus;
-use maypole_transports::signals::{self, SignalEvents};
+use maypole_transports::signals;
 use maypole_transports::sockets::{connect_abstract, same_user};
 use maypole_transports::watch::Watch;
 use serde::{Deserialize, Serialize};
@@ -109,11 +109,11 @@ pub(crate) fn serve(
     Ok(())
 }
 
-fn signal_events(name: &str) -> Result<SignalEvents, String> {
+fn signal_events(name: &str) -> Result<UnixStream, String> {
     let number = signals::number(name).ok_or_else(|| {
         format!("'{name}' is no signal that a program can handle; name for example USR1")
     })?;
-    SignalEvents::new(number).map_err(|error| format!("{name}: {error}"))
+    signals::socket(number).map_err(|error| format!("{name}: {error}"))
 }
 
 /// The connection to the launcher; `None` if it is gone, or belongs to another user.
@@ -125,7 +125,7 @@ fn connect(name: &str) -> Option<UnixStream> {
 }
 
 /// Replies until no reader is left.
-fn tell(events: Option<&SignalEvents>, mut launcher: Option<UnixStream>) -> io::Result<()> {
+fn tell(events: Option<&UnixStream>, mut launcher: Option<UnixStream>) -> io::Result<()> {
     let watch = Watch::new()?;
     if let Some(events) = events {
         watch.add(events, SIGNAL, false)?;
@@ -139,7 +139,7 @@ fn tell(events: Option<&SignalEvents>, mut launcher: Option<UnixStream>) -> io::
     while events.is_some() || launcher.is_some() {
         watch.wait(&mut numbers, SLEEP)?;
         for number in numbers.drain(..) {
-            if number == SIGNAL && events.is_some_and(SignalEvents::take) {
+            if number == SIGNAL && events.is_some_and(signals::take) {
                 print();
             }
             if number == LAUNCHER && !launcher.as_mut().is_some_and(is_asked) {

@@ -75,7 +75,7 @@ impl CostTable {
         verbs: Costs { alpha: 2_000_000, beta: 140_000, gamma: 30_000 },
         switch: 1_200_000,
         wake: 5_000_000,
-        network: Network { hop: 0, wire: 0, far: 0, machines: 0 },
+        network: Network { hop: 0, wire: 0, machines: 0 },
     };
 
     /// The costs of a link by shared memory, for messages of `bytes` bytes, where `crowding` ranks
@@ -238,7 +238,7 @@ mod tests {
         ) {
             let [tiny, small, chunk, tcp, copy, verbs] = rows;
             let [switch, wake, hop, wire] = others;
-            let network = Network { hop, wire, far: 0, machines: 0 };
+            let network = Network { hop, wire, machines: 0 };
             let table = CostTable { tiny, small, chunk, tcp, copy, verbs, switch, wake, network };
             prop_assert_eq!(table.to_string().parse(), Ok(table));
         }

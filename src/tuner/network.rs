@@ -26,10 +26,6 @@ pub struct Network {
     pub hop: u64,
     /// Picoseconds that the interface of a host takes for a KiB; 0 if it takes no longer than a copy.
     pub wire: u64,
-    /// Picoseconds by which a message between [sites](crate::schedule::hosts::Boards::at_sites) is longer in flight;
-    /// 0 if all hosts are at one. Not in files.
-    #[serde(skip)]
-    pub far: u64,
     /// How many machines the hosts are on, if several share one, as containers do; else 0. Not in files.
     #[serde(skip)]
     pub machines: u64,
@@ -70,28 +66,18 @@ impl Network {
         let Some(class) = Self::class(middle).checked_sub(1) else { return Self::default() };
         let shortest = NEAR.saturating_mul(WIDTH.pow(class));
         let round_trip = shortest.saturating_mul(2 * PICOSECONDS_OF_US).min(MOST);
-        Self {
-            hop: round_trip / 2,
-            wire: median(bandwidths).map_or(WIRE, wire),
-            far: 0,
-            machines: 0,
-        }
+        Self { hop: round_trip / 2, wire: median(bandwidths).map_or(WIRE, wire), machines: 0 }
     }
 
     /// The class of a round trip: 0 for one so short that a hop costs the same as over loopback.
-    pub(crate) fn class(round_trip: Duration) -> u32 {
+    fn class(round_trip: Duration) -> u32 {
         let us = u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX);
         (us / NEAR).checked_ilog(WIDTH).map_or(0, |log| log + 1)
     }
 
-    /// This network, whose hosts are at several sites, with these round trips between two of them.
-    pub(crate) fn between_sites(self, round_trips: &[Duration]) -> Self {
-        Self { far: Self::measured(round_trips, &[]).hop.saturating_sub(self.hop), ..self }
-    }
-
     /// True if unknown: its hosts are priced as ranks that loopback joins.
     pub fn is_near(self) -> bool {
-        (self.hop, self.wire, self.far) == (0, 0, 0)
+        (self.hop, self.wire) == (0, 0)
     }
 
     /// This network between `hosts` hosts that are on `machines` machines.
@@ -122,10 +108,7 @@ impl fmt::Display for Network {
             let gbit = PICOSECONDS_OF_KIB / self.wire as f64 / 1e9;
             write!(f, " and {} Gbit/s", (gbit * 1e3).round() / 1e3)?;
         }
-        match self.far {
-            0 => Ok(()),
-            far => write!(f, ", {} ms longer between sites", far as f64 * 2.0 / 1e9),
-        }
+        Ok(())
     }
 }
 
@@ -145,7 +128,7 @@ impl FromStr for Network {
         let fits = [hop, wire].iter().all(|it| *it <= MOST as f64) && parts.next().is_none();
         // A given hop of no time differs from an unmeasured one.
         if fits {
-            Ok(Self { hop: (hop as u64).max(1), wire: wire as u64, far: 0, machines: 0 })
+            Ok(Self { hop: (hop as u64).max(1), wire: wire as u64, machines: 0 })
         } else {
             Err(NoNetwork)
         }

@@ -201,8 +201,6 @@ impl<'a> Pricer<'a> {
         };
         let machine = MachineModel {
             boards: shape.boards.numbers(),
-            sites: shape.boards.sites(),
-            far: self.table.network.far,
             board,
             stream: self.table.stream(crowding),
             crowding,

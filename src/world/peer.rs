@@ -1,7 +1,7 @@
 //! The facts about every rank that all ranks have after joining.
 
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The description of one rank by itself: its address, its machine and process, and its report.
@@ -27,13 +27,5 @@ impl Peer {
     /// The boot of the machine, with which the identity of a host begins.
     pub(crate) fn machine(&self) -> &str {
         self.host.split(' ').next().unwrap_or_default()
-    }
-
-    /// The network of the rank's address: the first 24 bits, or the first 64 of IPv6, which are customary.
-    pub(crate) fn subnet(&self) -> u64 {
-        match self.listen.ip().to_canonical() {
-            IpAddr::V4(ip) => u64::from(ip.to_bits() >> 8),
-            IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
-        }
     }
 }

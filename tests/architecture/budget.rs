@@ -4,8 +4,8 @@
 
 use super::{whole_files, without_tests};
 
-// GPUs of several hosts took 640 lines of the core without a deletion (couriers, and the thread of each), and sites of
-// hosts 100. Direct writes of couriers, and their ports, took 430, and 290 of tests with those of cut and slow links;
+// GPUs of several hosts took 640 lines of the core without a deletion (couriers, and the thread of
+// each). Direct writes of couriers, and their ports, took 430, and 290 of tests with those of cut and slow links;
 // slots in the memory of GPUs for them (GPUDirect) took 720.
 // Layers on GPUs are crates beside the trainer, which took 1,265 of its lines.
 /// A part of the house, the most lines that it has today, and how many it is to have.

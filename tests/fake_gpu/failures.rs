@@ -15,7 +15,6 @@ crate::roles! {
     drop_a_group in 1: a_dropped_group_that_cannot_start_fails_the_job_emulated;
     end_in_the_middle in 1: a_group_that_stops_in_the_middle_fails_the_job_emulated;
     lend_elsewhere in 1: a_buffer_of_another_gpu_is_refused_emulated;
-    wait_through_host in 1: a_barrier_through_the_host_waits_for_all_streams_emulated;
 }
 
 /// Rank 0 starts a call that rank 1 does not make. No rank calls the library afterwards.
@@ -134,32 +133,6 @@ fn lend_elsewhere() {
         }
         gpu.all_reduce_in_place(&mut data, &sum).unwrap();
         gpu.synchronize().unwrap();
-        comm.barrier().unwrap();
-    });
-}
-
-/// The barrier of rank 0 returns after the work that was on the stream of rank 1.
-fn wait_through_host() {
-    let opened = AtomicBool::new(false);
-    Communicator::run_local(2, |mut comm| {
-        let stream = context(0).new_stream().unwrap();
-        let gpu = Comm::through_host(&mut comm, Arc::clone(&stream)).unwrap();
-        let (open, gate) = mpsc::channel();
-        if comm.rank() == 1 {
-            hold(&stream, gate);
-        }
-        comm.barrier().unwrap();
-        std::thread::scope(|threads| {
-            if comm.rank() == 1 {
-                threads.spawn(|| {
-                    std::thread::sleep(Duration::from_secs(1));
-                    opened.store(true, Ordering::SeqCst);
-                    drop(open);
-                });
-            }
-            gpu.barrier().unwrap();
-            assert!(opened.load(Ordering::SeqCst), "rank {} did not wait", comm.rank());
-        });
         comm.barrier().unwrap();
     });
 }

@@ -44,7 +44,6 @@ fn split_hosts() {
     let rank = ranks()[0];
     let stream = context(0).new_stream().unwrap();
     let comm = Comm::from_rank(stream.clone(), rank, 2, shared_id(rank)).unwrap();
-    assert_eq!(comm.host_reason(), None);
     assert!(comm.host_mailboxes().unwrap().contains("several hosts"));
     let sum = |comm: &Comm| {
         let stream = comm.stream();

@@ -114,30 +114,6 @@ fn a_message_of_another_length_is_an_error() {
     });
 }
 
-/// GPUs that do not reach one another: the same calls, through the host.
-#[test]
-fn calls_through_the_host_have_the_same_bits() {
-    let Some(_alone) = alone() else { return };
-    run(3, |mut comm| {
-        let stream = stream(comm.rank()).unwrap();
-        let gpu = Comm::through_host(&mut comm, Arc::clone(&stream)).unwrap();
-        assert!(gpu.host_reason().is_some());
-        let mut meeting = comm.duplicate().unwrap();
-        let (comm, meeting) = (&mut comm, &mut meeting);
-        check_calls(&mut Both { comm, meeting, gpu: &gpu, stream: &stream }, &[0, 1, 5000]);
-        let (me, world) = (gpu.rank(), gpu.world_size());
-        let mine = stream.clone_htod(&numbers(me, 0, 300_000)).unwrap();
-        let mut theirs = stream.alloc_zeros::<u32>(300_000).unwrap();
-        let (from, into) = (mine.as_view(), theirs.as_view_mut());
-        let mut group = gpu.group();
-        group.send(from, ((me + 1) % world) as i32).unwrap();
-        group.recv(into, ((me + world - 1) % world) as i32).unwrap();
-        group.end().unwrap();
-        let before = (me + world - 1) % world;
-        assert!(stream.clone_dtoh(&theirs).unwrap() == numbers(before, 0, 300_000));
-    });
-}
-
 /// As a program does that used NCCL through cudarc.
 #[test]
 fn ranks_meet_by_an_id() {

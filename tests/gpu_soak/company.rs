@@ -31,28 +31,29 @@ impl Rank<'_> {
             // An empty graph is one, too.
             captured.end_capture(CUgraphInstantiate_flags(0))?;
         }
-        done?;
-        check(&stream, &data, self.plan.world)
+        if done? { check(&stream, &data, self.plan.world) } else { Ok(()) }
     }
 
-    fn visit_on(&mut self, stream: &Arc<CudaStream>, data: &mut CudaSlice<f32>) -> Done {
+    fn visit_on(
+        &mut self,
+        stream: &Arc<CudaStream>,
+        data: &mut CudaSlice<f32>,
+    ) -> Result<bool, Trouble> {
         self.world.set_timeout(LONGEST_START);
-        let comm = Comm::new(self.world, Arc::clone(stream))?;
+        let made = Comm::new(self.world, Arc::clone(stream));
         self.world.set_timeout(self.plan.patience);
+        let Some(comm) = with_room(made)? else { return Ok(false) };
         comm.all_reduce_in_place(data, &ReduceOp::Sum)?;
         comm.synchronize()?;
-        Ok(())
+        Ok(true)
     }
 
     /// Makes a group of several ranks on this rank's GPU, and starts the calls of all of them on this thread.
     pub(crate) fn have_ranks(&mut self, ranks: usize) -> Done {
         let context = self.context()?;
         let streams = (0..ranks).map(|_| context.new_stream()).collect::<Result<Vec<_>, _>>()?;
-        let comms = Comm::from_devices(streams.clone())?;
-        if comms[0].host_reason().is_some() {
-            // Other ranks have taken all blocks. Calls by the CPU wait for the calls of other threads.
-            return Ok(());
-        }
+        let made = Comm::from_devices(streams.clone());
+        let Some(comms) = with_room(made)? else { return Ok(()) };
         let data = streams.iter().map(|stream| stream.clone_htod(&[1.0f32; COUNT]));
         let mut data = data.collect::<Result<Vec<_>, _>>()?;
         for (comm, data) in comms.iter().zip(&mut data) {
@@ -63,6 +64,14 @@ impl Rank<'_> {
             check(stream, data, ranks)?;
         }
         Ok(())
+    }
+}
+
+/// A group that was made; `None` if others have taken all blocks of a GPU.
+fn with_room<T>(made: maypole::Result<T>) -> Result<Option<T>, Trouble> {
+    match made {
+        Err(error) if error.to_string().contains("reserved all of its multiprocessors") => Ok(None),
+        made => Ok(Some(made?)),
     }
 }
 

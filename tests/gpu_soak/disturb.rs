@@ -51,7 +51,7 @@ fn insert(draw: &mut Draw, step: Step) {
 /// One rank's stream is delayed for longer than the others' timeout.
 fn come_late(draw: &mut Draw) {
     let (rank, at) = place(draw);
-    let of = |group: &usize| draw.plan.groups[*group].ranks.contains(&rank);
+    let of = |group: &usize| draw.plan.groups[*group].contains(&rank);
     let groups: Vec<usize> = (0..draw.plan.groups.len()).filter(of).collect();
     let group = groups[draw.rng.below(groups.len())];
     let millis = 2 * draw.plan.patience.as_millis() as u64 + 500;
@@ -129,7 +129,7 @@ fn closing(draw: &mut Draw) {
 /// A call that differs from `call` in one argument.
 fn changed(draw: &mut Draw, call: usize) -> usize {
     let mut other = draw.plan.calls[call].clone();
-    let ranks = draw.plan.groups[other.group].ranks.len();
+    let ranks = draw.plan.groups[other.group].len();
     let What::Collective { collective, op, in_place } = other.what else { unreachable!() };
     let reduces = collective.reduces();
     match draw.rng.below(4) {

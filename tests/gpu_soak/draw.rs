@@ -2,7 +2,7 @@
 
 use crate::common::SeededRng;
 use crate::disturb;
-use crate::plan::{Call, Class, Driver, Layout, Members, Plan, Step, What};
+use crate::plan::{Call, Class, Driver, Layout, Plan, Step, What};
 use maypole::schedule::collective::Collective;
 use maypole::{DataType, Factor, ReduceOp};
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(crate) fn draw(seed: u64, classes: &[Class]) -> Plan {
         layout: layout(class, world, &mut rng),
         hosts: vec![0; world],
         driver: driver(class, world, &mut rng),
-        quiet: needs_gpu(class) || rng.below(2) == 0,
+        quiet: captures(class) || rng.below(2) == 0,
         patience: patience(class, &mut rng),
         goes_on: rng.below(2) == 0,
         mismatch: None,
@@ -53,8 +53,8 @@ pub(crate) fn draw(seed: u64, classes: &[Class]) -> Plan {
     draw.plan
 }
 
-/// True if the calls of the class cannot go through the host.
-fn needs_gpu(class: Class) -> bool {
+/// True if calls of the class are captured, or fill a GPU.
+fn captures(class: Class) -> bool {
     use Class::{Crowded, Graphs, Overlap, Uncaptured};
     matches!(class, Crowded | Graphs | Overlap | Uncaptured)
 }
@@ -118,15 +118,13 @@ impl Draw {
         let world = self.plan.world;
         let class = self.plan.class;
         let all: Vec<usize> = (0..world).collect();
-        let mut host = || !needs_gpu(class) && self.rng.below(10) == 0;
-        let (first, second) = (host(), host());
-        self.plan.groups.push(Members { ranks: all.clone(), through_host: first });
+        self.plan.groups.push(all.clone());
         let two = matches!(class, Class::Crowded | Class::Drops) || self.rng.below(3) == 0;
         if two {
             let left_out = self.rng.below(world);
             let some = world > 2 && class != Class::Crowded && self.rng.below(2) == 0;
             let ranks = all.into_iter().filter(|rank| !some || *rank != left_out).collect();
-            self.plan.groups.push(Members { ranks, through_host: second });
+            self.plan.groups.push(ranks);
         }
         for group in 0..self.plan.groups.len() {
             let shapes = 1 + self.rng.below(3);
@@ -165,7 +163,7 @@ impl Draw {
 
     fn shape(&mut self, group: usize) -> Call {
         let kind = self.kind();
-        let what = self.what(self.plan.groups[group].ranks.len(), kind);
+        let what = self.what(self.plan.groups[group].len(), kind);
         let long = self.plan.class == Class::Crowded && self.rng.below(4) > 0;
         let counts = if long { &LONG_COUNTS[..] } else { &COUNTS };
         // The lesser of two, so that the first counts come more often.
@@ -206,12 +204,12 @@ impl Draw {
 
     /// Adds a step of all members.
     pub(crate) fn all(&mut self, group: usize, step: &Step) {
-        for rank in self.plan.groups[group].ranks.clone() {
+        for rank in self.plan.groups[group].clone() {
             // Now and then a rank is slower than the others, but not too slow.
             let millis = 1 + self.rng.below(15) as u64;
             match self.rng.below(25) {
                 0 => self.plan.steps[rank].push(Step::Pause { millis }),
-                1 if !self.plan.groups[group].through_host => {
+                1 => {
                     self.plan.steps[rank].push(Step::Hold { group, millis });
                 }
                 _ => {}
@@ -331,7 +329,7 @@ impl Draw {
         (0..groups).for_each(|group| self.sync(group));
         let early = self.plan.class == Class::Drops;
         for rank in 0..self.plan.world {
-            let mine = |group: &usize| self.plan.groups[*group].ranks.contains(&rank);
+            let mine = |group: &usize| self.plan.groups[*group].contains(&rank);
             let mut order: Vec<usize> = (0..groups).filter(mine).collect();
             if early && self.rng.below(2) == 0 {
                 order.reverse();

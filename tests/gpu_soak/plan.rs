@@ -93,13 +93,6 @@ pub(crate) struct Driver {
     pub(crate) fails: Option<(usize, String)>,
 }
 
-/// Some ranks of the world as a group on GPUs.
-#[derive(Clone, Debug)]
-pub(crate) struct Members {
-    pub(crate) ranks: Vec<usize>,
-    pub(crate) through_host: bool,
-}
-
 /// The operation of the members of a group. Ranks are those of the group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum What {
@@ -247,7 +240,7 @@ pub(crate) struct Plan {
     pub(crate) goes_on: bool,
     /// A call that a rank does not make as the others do, as a sentence.
     pub(crate) mismatch: Option<String>,
-    pub(crate) groups: Vec<Members>,
+    pub(crate) groups: Vec<Vec<usize>>,
     pub(crate) calls: Vec<Call>,
     /// By rank.
     pub(crate) steps: Vec<Vec<Step>>,

@@ -1,7 +1,7 @@
 //! One rank carries out its steps, and reports how each one ended.
 
 use crate::buffers::{Buffers, buffers};
-use crate::plan::{Members, Plan, Step};
+use crate::plan::{Plan, Step};
 use crate::spawn::say;
 use crate::steps;
 use cudarc::driver::{CudaContext, CudaGraph, CudaStream, DriverError};
@@ -122,7 +122,7 @@ impl Rank<'_> {
         }
         for call in plan.steps[self.rank].iter().flat_map(calls_of) {
             let group = plan.calls[call].group;
-            let ranks = plan.groups[group].ranks.len();
+            let ranks = plan.groups[group].len();
             if let Some(member) = &self.members[group] {
                 let made = buffers(&plan.calls[call], member.rank, ranks, &member.stream)?;
                 self.calls.insert(call, made);
@@ -140,16 +140,13 @@ impl Rank<'_> {
     /// Makes a group, unless this rank is no member.
     fn join(
         &mut self,
-        group: &Members,
+        group: &[usize],
         context: &Arc<CudaContext>,
     ) -> Result<Option<Member>, Trouble> {
-        let color = group.ranks.contains(&self.rank).then_some(0);
+        let color = group.contains(&self.rank).then_some(0);
         let Some(mut ranks) = self.world.split(color, 0)? else { return Ok(None) };
         let (stream, beside) = (context.new_stream()?, context.new_stream()?);
-        let comm = match group.through_host {
-            true => Comm::through_host(&mut ranks, Arc::clone(&stream))?,
-            false => Comm::new(&mut ranks, Arc::clone(&stream))?,
-        };
+        let comm = Comm::new(&mut ranks, Arc::clone(&stream))?;
         Ok(Some(Member {
             rank: comm.rank(),
             comm: Some(Arc::new(comm)),

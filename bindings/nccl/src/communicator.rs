@@ -244,7 +244,6 @@ impl Communicator {
         options.join_timeout = Some(variables::join_timeout()?);
         options.host = variables::host_name();
         options.farthest_peers = variables::farthest_peers();
-        options.needs_mailboxes = true;
         Ok(options)
     }
 

@@ -5,7 +5,7 @@
 //! (glibc bug 30994, <https://sourceware.org/bugzilla/show_bug.cgi?id=30994>). A large `Vec` begins 16 bytes
 //! after the start of a page, and a slot of a board at its start. A loop over wide registers has no
 //! such offsets, but on Zen 5 the C library is up to twice as fast. So the first long copy of a
-//! process measures the two. `cargo bench -p maypole-kernels --bench copies` compares the choice
+//! process measures the two. `cargo bench --bench copies` compares the choice
 //! with the C library.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -6,7 +6,6 @@ pub(crate) mod environment;
 pub(crate) mod local;
 mod once;
 mod report;
-mod sites;
 mod summary;
 mod verbs;
 
@@ -170,7 +169,6 @@ impl Communicator {
         let (offers, unshared): (Vec<_>, Vec<_>) = told.into_iter().unzip();
         let unshared: Vec<_> = unshared.iter().map(Option::as_deref).collect();
         let boards = transport.boards(&self.hosts, &unshared).map_err(Error::wrong_setting)?;
-        let boards = boards.at_sites(self.boards().sites());
         let engine = self.engine.get();
         let control = &*engine.health.control;
         let (rank, hosts, deadline) = (engine.rank, &self.hosts, engine.limits.deadline());

@@ -1,12 +1,11 @@
 //! Reports: each rank sends one to all others when it joins. Every rank derives the same world from the
 //! same reports.
 
-use super::sites;
 use crate::control::transport::Transport;
 use crate::engine::conditions::RunConditions;
 use crate::schedule::hosts::{Boards, Hosts};
 use crate::topology::StreamLinks;
-use crate::tuner::CostTable;
+use crate::tuner::{CostTable, Network};
 use crate::wire;
 use crate::world::Peer;
 use crate::world::service::AgreedWorld;
@@ -74,14 +73,12 @@ impl JoinedWorld {
         let transport = reports[0].transport;
         let costs = reports[0].costs.as_deref().unwrap_or_default().parse::<CostTable>();
         let mut costs = costs.map_err(|error| refused(0, error))?;
-        let (measured, mut sites) = sites::found(&hosts, peers);
-        match costs.network.is_near() {
-            true => costs.network = measured,
-            false => sites.clear(),
+        if costs.network.is_near() {
+            costs.network = measured(&hosts, peers);
         }
         costs.network = costs.network.on_machines(hosts.count(), machines.count());
         let unshared: Vec<_> = reports.iter().map(|report| report.unshared.as_deref()).collect();
-        let boards = transport.boards(&hosts, &unshared)?.at_sites(&sites);
+        let boards = transport.boards(&hosts, &unshared)?;
         Ok(Self { hosts, machines, transport, boards, reports, costs })
     }
 
@@ -112,6 +109,14 @@ impl JoinedWorld {
             links,
         }
     }
+}
+
+/// The network by what the ranks of other hosts measured when they joined through rank 0.
+fn measured(hosts: &Hosts, peers: &[Peer]) -> Network {
+    let elsewhere = || (0..peers.len()).filter(|rank| !hosts.together(0, *rank));
+    let round_trips: Vec<_> = elsewhere().filter_map(|rank| peers[rank].round_trip).collect();
+    let bandwidths: Vec<_> = elsewhere().filter_map(|rank| peers[rank].bandwidth).collect();
+    Network::measured(&round_trips, &bandwidths)
 }
 
 /// The number of ranks and of their cores on one machine.

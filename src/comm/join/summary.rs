@@ -27,13 +27,8 @@ impl Communicator {
         }
         let network = self.engine.get().conditions.prices().network;
         if hosts > 1 && !network.is_near() {
-            let sites = self.boards().sites().iter().max().map_or(0, |last| last + 1);
-            let sites = if sites > 1 { format!(", of {sites} sites,") } else { String::new() };
-            write!(
-                text,
-                "\nmaypole: between hosts{sites} {network} is counted on (MAYPOLE_NETWORK)"
-            )
-            .expect("a string takes all");
+            write!(text, "\nmaypole: between hosts {network} is counted on (MAYPOLE_NETWORK)")
+                .expect("a string takes all");
         }
         text
     }

@@ -43,10 +43,6 @@ pub struct LinkCost {
 pub struct MachineModel<'a> {
     /// For each rank the number of its board: ranks with equal numbers share a board.
     pub boards: &'a [usize],
-    /// For each rank the number of its site; empty if there is one.
-    pub sites: &'a [usize],
-    /// How much longer a message between sites is in flight, in picoseconds.
-    pub far: u64,
     /// The costs between ranks of one board.
     pub board: LinkCost,
     /// The costs between all other ranks.
@@ -106,10 +102,7 @@ impl MachineModel<'_> {
 
     pub(super) fn link(&self, a: usize, b: usize) -> LinkCost {
         match self.memories {
-            _ if !self.near(a, b) => match self.sites.get(a) != self.sites.get(b) {
-                true => LinkCost { latency: self.stream.latency + self.far, ..self.stream },
-                false => self.stream,
-            },
+            _ if !self.near(a, b) => self.stream,
             Some(memories) => memories.link(self.board, a, b),
             None => self.board,
         }

@@ -81,8 +81,6 @@ mod tests {
         let schedules = algorithm.schedules(collective, boards.len()).unwrap();
         let machine = MachineModel {
             boards,
-            sites: &[],
-            far: 0,
             board: LINK,
             stream: LINK,
             crowding,

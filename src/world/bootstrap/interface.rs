@@ -84,7 +84,7 @@ impl InterfaceSelector {
 /// let choice = InterfaceChoice::new(all, None, route)?;
 /// assert_eq!(
 ///     choice.to_string(),
-///     "10.0.0.2 on eth0 (the route to rank 0); not used: 127.0.0.1 on lo (loopback)"
+///     "10.0.0.2 on eth0 (the route to rank 0); not used: 127.0.0.1 on lo"
 /// );
 /// # Ok::<(), String>(())
 /// ```
@@ -94,8 +94,8 @@ pub struct InterfaceChoice {
     pub chosen: InterfaceAddress,
     /// Why it is used.
     reason: String,
-    /// All other addresses, with the reason against each.
-    rejected: Vec<(InterfaceAddress, String)>,
+    /// All other addresses.
+    rejected: Vec<InterfaceAddress>,
 }
 
 impl InterfaceChoice {
@@ -130,26 +130,16 @@ impl InterfaceChoice {
             Some(selector) => format!("MAYPOLE_INTERFACE={selector}"),
             None => "the route to rank 0".to_owned(),
         };
-        let against = |it: &InterfaceAddress| match selector {
-            _ if it.address.is_loopback() => "loopback".to_owned(),
-            None => "not on the route to rank 0".to_owned(),
-            Some(selector) if selector.selects(it) => format!("{} is preferred", chosen.address),
-            Some(selector) => format!("not {selector}"),
-        };
-        let others = all.iter().filter(|it| **it != chosen);
-        let rejected = others.map(|it| (it.clone(), against(it))).collect();
+        let rejected = all.into_iter().filter(|it| *it != chosen).collect();
         Ok(Self { chosen, reason, rejected })
     }
 }
 
 impl fmt::Display for InterfaceChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on {} ({})", self.chosen.address, self.chosen.name, self.reason)?;
-        for (at, (interface, why)) in self.rejected.iter().enumerate() {
-            let start = if at == 0 { "; not used: " } else { ", " };
-            write!(f, "{start}{} on {} ({why})", interface.address, interface.name)?;
-        }
-        Ok(())
+        let Self { chosen, reason, rejected } = self;
+        let unused = listed(rejected);
+        write!(f, "{} on {} ({reason}); not used: {unused}", chosen.address, chosen.name)
     }
 }
 
@@ -221,15 +211,14 @@ mod tests {
     }
 
     #[test]
-    fn the_rejected_interfaces_are_told_with_the_reason() {
+    fn the_other_interfaces_are_named() {
         let selector = "eth1".parse().unwrap();
         let choice =
             InterfaceChoice::new(sample_host(), Some(&selector), "10.0.0.2".parse().unwrap());
         assert_eq!(
             choice.unwrap().to_string(),
-            "10.1.0.2 on eth1 (MAYPOLE_INTERFACE=eth1); not used: 127.0.0.1 on lo (loopback), \
-             10.0.0.2 on eth0 (not eth1), fe80::1 on eth1 (10.1.0.2 is preferred), fd00::2 on eth1 \
-             (10.1.0.2 is preferred)"
+            "10.1.0.2 on eth1 (MAYPOLE_INTERFACE=eth1); not used: 127.0.0.1 on lo, 10.0.0.2 on eth0, \
+             fe80::1 on eth1, fd00::2 on eth1"
         );
     }
 

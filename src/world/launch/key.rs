@@ -1,14 +1,13 @@
 //! The job key: the secret that a process needs to join, and the three places that may hold it.
 
-use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-use maypole_transports::descriptor;
-use maypole_transports::random;
+use maypole_transports::{descriptor, lock, random};
+use zeroize::Zeroizing;
 
 use super::variables::VariableReader;
 use super::{KeySource, LaunchError};
@@ -36,7 +35,7 @@ static INHERITED: Mutex<Vec<(i32, JobKey)>> = Mutex::new(Vec::new());
 /// # Ok::<(), maypole::world::launch::LaunchError>(())
 /// ```
 #[derive(Clone)]
-pub struct JobKey([u8; 32]);
+pub struct JobKey(Zeroizing<[u8; 32]>);
 
 impl JobKey {
     /// Makes a new key from the operating system's random source.
@@ -45,9 +44,7 @@ impl JobKey {
     ///
     /// If the system has no such source.
     pub fn generate() -> io::Result<JobKey> {
-        let mut key = JobKey([0; 32]);
-        random::fill(&mut key.0)?;
-        Ok(key)
+        random::bytes().map(|bytes| JobKey(Zeroizing::new(bytes)))
     }
 
     /// Reads 64 hexadecimal digits; white space around them is ignored.
@@ -57,16 +54,10 @@ impl JobKey {
     /// [`LaunchError`] for any other text. Passphrases are refused, because they are guessed
     /// far faster than 32 random bytes.
     pub fn parse(text: &str) -> Result<JobKey, LaunchError> {
-        let digits = text.trim().as_bytes();
-        let mut key = JobKey([0; 32]);
-        if digits.len() != 64 {
-            return Err(not_a_key(digits.len()));
-        }
-        for (byte, pair) in key.0.iter_mut().zip(digits.chunks_exact(2)) {
-            let digit = |c: u8| char::from(c).to_digit(16).ok_or(not_a_key(64));
-            *byte = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
-        }
-        Ok(key)
+        let digits = text.trim();
+        let mut key = JobKey(Zeroizing::default());
+        let decoded = hex::decode_to_slice(digits, &mut *key.0);
+        decoded.map(|()| key).map_err(|_| not_a_key(digits.len()))
     }
 
     /// The bytes of the key.
@@ -77,11 +68,7 @@ impl JobKey {
     /// The 64 digits that [`parse`](JobKey::parse) reads, with a final newline. Only for a file or
     /// a descriptor; a key must never be in a message.
     pub fn to_digits(&self) -> String {
-        let mut digits = String::with_capacity(65);
-        for byte in self.0 {
-            write!(digits, "{byte:02x}").expect("a String takes all");
-        }
-        digits + "\n"
+        hex::encode(self.bytes()) + "\n"
     }
 
     /// Writes the key to a new file that only this user can read. An existing file is not changed.
@@ -97,15 +84,6 @@ impl JobKey {
 }
 
 maypole_transports::opaque!(JobKey, "JobKey");
-
-impl Drop for JobKey {
-    fn drop(&mut self) {
-        self.0.fill(0);
-        // Without this line the compiler may remove the one above, because no code reads the bytes
-        // afterwards.
-        std::hint::black_box(&mut self.0);
-    }
-}
 
 /// The variables that may name the place of the key, the most private place first.
 const PLACES: [&str; 3] = ["MAYPOLE_JOB_KEY_FD", "MAYPOLE_JOB_KEY_FILE", "MAYPOLE_JOB_KEY"];
@@ -162,13 +140,13 @@ fn not_a_key(length: usize) -> LaunchError {
 }
 
 fn inherit(number: i32) -> Result<JobKey, LaunchError> {
-    let mut known = INHERITED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = lock(&INHERITED);
     if let Some((_, key)) = known.iter().find(|(of, _)| *of == number) {
         return Ok(key.clone());
     }
-    let bytes =
-        descriptor::read_inherited(number, LIMIT).map_err(|error| unreadable(number, &error))?;
-    let key = parse_bytes(bytes).map_err(|bad| bad.at(format!("MAYPOLE_JOB_KEY_FD={number}")))?;
+    let bytes = descriptor::read_inherited(number, LIMIT).map(Zeroizing::new);
+    let bytes = bytes.map_err(|error| unreadable(number, &error))?;
+    let key = parse_bytes(&bytes).map_err(|bad| bad.at(format!("MAYPOLE_JOB_KEY_FD={number}")))?;
     known.push((number, key.clone()));
     Ok(key)
 }
@@ -182,23 +160,16 @@ fn unreadable(number: i32, error: &io::Error) -> LaunchError {
 }
 
 fn load(path: &Path) -> Result<JobKey, LaunchError> {
-    let mut bytes = Vec::with_capacity(LIMIT);
+    let mut bytes = Zeroizing::new(Vec::with_capacity(LIMIT));
     let opened = descriptor::open_private(path);
     opened.and_then(|file| file.take(LIMIT as u64).read_to_end(&mut bytes)).map_err(|error| {
         LaunchError::new(format!("MAYPOLE_JOB_KEY_FILE is {}, but {error}", path.display()))
     })?;
-    parse_bytes(bytes).map_err(|bad| bad.at(format!("MAYPOLE_JOB_KEY_FILE={}", path.display())))
+    parse_bytes(&bytes).map_err(|bad| bad.at(format!("MAYPOLE_JOB_KEY_FILE={}", path.display())))
 }
 
-/// Reads the digits and overwrites them.
-fn parse_bytes(mut bytes: Vec<u8>) -> Result<JobKey, LaunchError> {
-    let key = match std::str::from_utf8(&bytes) {
-        Ok(text) => JobKey::parse(text),
-        Err(_) => Err(not_a_key(bytes.len())),
-    };
-    bytes.fill(0);
-    std::hint::black_box(&mut bytes);
-    key
+fn parse_bytes(bytes: &[u8]) -> Result<JobKey, LaunchError> {
+    str::from_utf8(bytes).map_or_else(|_| Err(not_a_key(bytes.len())), JobKey::parse)
 }
 
 #[cfg(test)]
@@ -257,12 +228,12 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = parse_bytes(bytes);
+            let _ = parse_bytes(&bytes);
         }
 
         #[test]
         fn a_written_key_is_read_again(bytes: [u8; 32]) {
-            let again = JobKey::parse(&JobKey(bytes).to_digits()).unwrap();
+            let again = JobKey::parse(&JobKey(Zeroizing::new(bytes)).to_digits()).unwrap();
             prop_assert_eq!(again.bytes(), &bytes);
         }
     }

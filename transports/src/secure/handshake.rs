@@ -33,35 +33,23 @@ fn refusal(code: u8) -> SecureError {
     }
 }
 
-/// The accepting end of a handshake. It takes exactly the bytes of the handshake, and none after them.
+/// The accepting end of a handshake. It takes no bytes but those of the handshake: the initiator sends none
+/// before it is accepted.
 #[derive(Debug)]
 pub struct Responder {
     secret: JobSecret,
     /// The accepting rank, if the responder represents one rank only.
     rank: Option<u32>,
-    buffer: Vec<u8>,
-    stage: HandshakeStage,
-}
-
-#[derive(Debug)]
-enum HandshakeStage {
-    Preamble,
-    /// The first message is read even if the preamble is of another job: closing a socket with
-    /// unread bytes could lose the refusal.
-    First(Result<Binding, SecureError>, [u8; PREAMBLE]),
-    Third(Binding, Box<Channel>),
-    Over,
+    /// The received bytes of the next message.
+    pub(super) buffer: Vec<u8>,
+    /// The connection, once its first message was answered.
+    answered: Option<(Binding, Channel)>,
 }
 
 impl Responder {
     /// Begins the handshake with an initiator of this job.
     pub fn new(secret: &JobSecret) -> Self {
-        Self {
-            secret: secret.clone(),
-            rank: None,
-            buffer: Vec::new(),
-            stage: HandshakeStage::Preamble,
-        }
+        Self { secret: secret.clone(), rank: None, buffer: Vec::new(), answered: None }
     }
 
     /// Refuses, before it proves anything, every connection that is not from another rank to
@@ -73,59 +61,6 @@ impl Responder {
     #[must_use]
     pub fn of_rank(self, rank: u32) -> Self {
         Self { rank: Some(rank), ..self }
-    }
-
-    /// The number of bytes to read next, and no more: at least 1, at most 98.
-    pub(super) fn wants(&self) -> usize {
-        let whole = match &self.stage {
-            HandshakeStage::Preamble => PREAMBLE,
-            _ if self.buffer.len() < 2 => 2,
-            _ => 2 + self.frame_len(),
-        };
-        whole - self.buffer.len()
-    }
-
-    fn frame_len(&self) -> usize {
-        usize::from(u16::from_le_bytes([self.buffer[0], self.buffer[1]]))
-    }
-
-    /// Takes bytes, at most [`wants`](Self::wants), and adds the bytes that must be sent to `out`. Returns the
-    /// outcome, once the initiator has proved that it holds the key.
-    fn feed(
-        &mut self,
-        bytes: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<Option<(Binding, Channel)>, SecureError> {
-        self.buffer.extend(bytes);
-        if !matches!(self.stage, HandshakeStage::Preamble) && self.buffer.len() >= 2 {
-            let len = self.frame_len();
-            if !(TAG..=HANDSHAKE_FRAME).contains(&len) {
-                return Err(SecureError::UnknownProtocol);
-            }
-        }
-        if self.wants() > 0 {
-            return Ok(None);
-        }
-        let buffer = std::mem::take(&mut self.buffer);
-        match std::mem::replace(&mut self.stage, HandshakeStage::Over) {
-            HandshakeStage::Preamble => self.preamble(&buffer)?,
-            HandshakeStage::First(binding, preamble) => {
-                let binding = binding?;
-                let mut noise = noise(&self.secret, &preamble, &binding, false);
-                let read = noise.read_message(&buffer[2..], &mut [0; HANDSHAKE_FRAME]);
-                read.map_err(|_| SecureError::WrongKey)?;
-                write(&mut noise, out);
-                self.stage = HandshakeStage::Third(binding, Box::new(Channel::new(noise)?));
-            }
-            HandshakeStage::Third(binding, mut channel) => {
-                channel.receive(&buffer);
-                channel.open(0)?.ok_or(SecureError::UnknownProtocol)?;
-                channel.seal(&[], out);
-                return Ok(Some((binding, *channel)));
-            }
-            HandshakeStage::Over => return Err(SecureError::UnknownProtocol),
-        }
-        Ok(None)
     }
 
     /// Takes the bytes of `stream` that are there, and replies. Returns the outcome once the
@@ -140,37 +75,74 @@ impl Responder {
     ) -> Result<Option<(Binding, Channel)>, SecureError> {
         let mut bytes = [0; HANDSHAKE_FRAME];
         loop {
-            let wants = self.wants().min(bytes.len());
-            let read = match stream.read(&mut bytes[..wants]) {
+            let read = match stream.read(&mut bytes) {
                 Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
                 Ok(read) => read,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             };
+            self.buffer.extend(&bytes[..read]);
             let mut out = Vec::new();
-            let done = self.feed(&bytes[..read], &mut out)?;
+            let is_accepted = match &mut self.answered {
+                Some((_, channel)) => accepts(channel, &self.buffer, &mut out)?,
+                None => {
+                    self.answer(&mut out)?;
+                    false
+                }
+            };
             // A handshake's few bytes always fit into a fresh socket's buffer.
             stream.write_all(&out)?;
-            if done.is_some() {
-                return Ok(done);
+            if is_accepted {
+                return Ok(self.answered.take());
             }
         }
     }
 
-    fn preamble(&mut self, bytes: &[u8]) -> Result<(), SecureError> {
-        let preamble = bytes.try_into().expect("`wants` asked for the length of a preamble");
-        let binding = Binding::decode(&preamble, &self.secret.job);
-        if let Err(stranger @ SecureError::UnknownProtocol) = binding {
-            return Err(stranger);
+    /// Answers the first message, once it has arrived.
+    fn answer(&mut self, out: &mut Vec<u8>) -> Result<(), SecureError> {
+        let Some((preamble, rest)) = self.buffer.split_first_chunk() else { return Ok(()) };
+        let binding = match Binding::decode(preamble, &self.secret.job) {
+            Err(stranger @ SecureError::UnknownProtocol) => return Err(stranger),
+            binding => binding,
+        };
+        // It is read even if the preamble is of another job: closing a socket with unread bytes could lose the
+        // refusal.
+        let Some(first) = whole_frame(rest)? else { return Ok(()) };
+        let binding = binding?;
+        let is_mine = |rank| binding.responder == rank && binding.initiator != rank;
+        if !self.rank.is_none_or(is_mine) {
+            return Err(SecureError::Refused);
         }
-        let binding = binding.and_then(|binding| {
-            let is_mine = |rank| binding.responder == rank && binding.initiator != rank;
-            if self.rank.is_none_or(is_mine) { Ok(binding) } else { Err(SecureError::Refused) }
-        });
-        self.stage = HandshakeStage::First(binding, preamble);
+        let mut noise = noise(&self.secret, preamble, &binding, false);
+        let read = noise.read_message(first, &mut [0; HANDSHAKE_FRAME]);
+        read.map_err(|_| SecureError::WrongKey)?;
+        write(&mut noise, out);
+        self.answered = Some((binding, Channel::new(noise)?));
+        self.buffer.clear();
         Ok(())
     }
+}
+
+/// Reads the third message and accepts its sender. False if the message has not arrived completely.
+fn accepts(channel: &mut Channel, third: &[u8], out: &mut Vec<u8>) -> Result<bool, SecureError> {
+    if whole_frame(third)?.is_none() {
+        return Ok(false);
+    }
+    channel.receive(third);
+    channel.open(0)?.ok_or(SecureError::UnknownProtocol)?;
+    channel.seal(&[], out);
+    Ok(true)
+}
+
+/// The body of the one frame that `bytes` are; `None` if it has not arrived completely.
+fn whole_frame(bytes: &[u8]) -> Result<Option<&[u8]>, SecureError> {
+    let Some((len, body)) = bytes.split_first_chunk() else { return Ok(None) };
+    let len = usize::from(u16::from_le_bytes(*len));
+    if !(TAG..=HANDSHAKE_FRAME).contains(&len) || body.len() > len {
+        return Err(SecureError::UnknownProtocol);
+    }
+    Ok((body.len() == len).then_some(body))
 }
 
 /// Performs the connecting end of a handshake on a socket whose reads and writes have a timeout.

@@ -12,7 +12,7 @@ mod signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::ops::Range;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use maypole::comm::status::{RankStatus, StatusMessage};
-use maypole_transports::signals::SignalEvents;
+use maypole_transports::signals;
 use maypole_transports::sockets::{listen_abstract, same_user};
 use maypole_transports::watch::{Waker, Watch};
 use page::JobStatus;
@@ -132,7 +132,7 @@ struct ReportHub {
     /// The ranks of this host.
     here: Range<usize>,
     listener: UnixListener,
-    signal: Option<SignalEvents>,
+    signal: Option<UnixStream>,
     stop: Arc<StopRequest>,
     questions: Receiver<Sender<Option<FirstFailure>>>,
     verdicts: Verdicts,
@@ -156,7 +156,7 @@ impl ReportHub {
             .context("cannot listen for the reports of ranks")?;
         let name = String::from_utf8(name).context("the kernel has named a socket oddly")?;
         listener.set_nonblocking(true)?;
-        let signal = signal.map(SignalEvents::new).transpose()?;
+        let signal = signal.map(signals::socket).transpose()?;
         let watch = Watch::new()?;
         watch.add(&listener, LISTENER, false)?;
         watch.add(&stop.waker, WAKER, false)?;
@@ -220,7 +220,7 @@ impl ReportHub {
     }
 
     fn take_signal(&mut self) {
-        if self.signal.as_ref().is_some_and(SignalEvents::take) {
+        if self.signal.as_ref().is_some_and(signals::take) {
             self.begin("on request".to_owned(), ANSWER_TIME, true);
         }
     }

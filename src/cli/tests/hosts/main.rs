@@ -187,7 +187,7 @@ fn ranks_say_on_which_route_they_listen_and_by_what_each_pair_talks() {
     let first = said(&outputs[0]);
     let line = "maypole: rank 0 listens at 10.231.7.1 on v0 (the route to rank 0); not used: ";
     assert!(first.contains(line), "{first}");
-    assert!(first.contains("10.231.8.1 on v1 (not on the route to rank 0)"), "{first}");
+    assert!(first.contains("10.231.8.1 on v1"), "{first}");
     assert!(first.contains("127.0.0.1 on lo (loopback)"), "{first}");
     for part in [
         "3 ranks on 2 hosts",
@@ -244,7 +244,7 @@ fn the_doctor_tells_the_interface_and_the_rejected_ones() {
     let text = doctor(cluster.job(&[0, 1]));
     let line = text.lines().find(|line| line.contains("interfaces")).unwrap().to_owned();
     assert!(line.starts_with("ok ") && line.contains("10.231.7.2 on v0 (the route"), "{line}");
-    assert!(line.contains("not used: ") && line.contains("10.231.8.2 on v1 (not on"), "{line}");
+    assert!(line.contains("not used: ") && line.contains("10.231.8.2 on v1"), "{line}");
     let text = doctor(cluster.job(&[0, 1]).with(1, "MAYPOLE_INTERFACE", "eth9"));
     let line = text.lines().find(|line| line.contains("interfaces")).unwrap().to_owned();
     assert!(line.starts_with("problem") && line.contains("has eth9; it has"), "{line}");

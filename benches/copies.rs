@@ -1,7 +1,7 @@
 //! GB/s of copies by offset and length, compared with those of the C library.
 //!
 //! ```text
-//! cargo bench -p maypole-kernels --bench copies
+//! cargo bench --bench copies
 //! ```
 //!
 //! A row is one offset: how many bytes later in its page the destination begins than the source in its
