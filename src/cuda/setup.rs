@@ -47,8 +47,7 @@ pub(super) fn connect(
     stream: &Arc<CudaStream>,
     options: &CommOptions,
 ) -> Result<Connected> {
-    let found = find(comm, stream, options)?;
-    on_gpu(comm, found)
+    find(comm, stream, options).and_then(|found| on_gpu(comm, found))
 }
 
 /// The mailboxes, or why there are none, which is equal on all ranks.

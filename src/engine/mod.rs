@@ -102,7 +102,7 @@ impl Engine {
     pub(crate) fn change_limits(&mut self, change: impl FnOnce(&mut TimeLimits)) {
         change(&mut self.limits);
         self.health.activity.set_background(self.limits.background);
-        self.executor.set_waiting(self.waiting());
+        self.executor.waiting = self.waiting();
     }
 
     /// How this rank waits now.

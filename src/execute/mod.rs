@@ -84,7 +84,7 @@ pub struct Executor {
     /// By local rank: its publications so far.
     positions: Vec<u64>,
     streams: PeerStreams,
-    waiting: Waiting,
+    pub(crate) waiting: Waiting,
     alarm: Arc<Alarm>,
     watcher: Arc<dyn WaitWatcher>,
     /// The fingerprint of the last program, if it was self-crediting: its publications are
@@ -140,11 +140,6 @@ impl Executor {
     /// The streams to ranks that do not share the board.
     pub fn streams(&mut self) -> &mut PeerStreams {
         &mut self.streams
-    }
-
-    /// Changes the policy of waiting.
-    pub fn set_waiting(&mut self, waiting: Waiting) {
-        self.waiting = waiting;
     }
 
     /// Executes `program` over `buffers`, combining elements by `reducer`.

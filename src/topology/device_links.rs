@@ -170,11 +170,6 @@ impl DeviceLinks {
         &self.order
     }
 
-    /// The worst hop of the ring; `None` if the paths are unknown, or in a world of one.
-    pub fn slowest_hop(&self) -> Option<PathClass> {
-        self.paths.as_ref().and_then(|_| self.ring().bottleneck)
-    }
-
     /// The same for the ranks `kept` alone, which become ranks 0, 1 and so on.
     ///
     /// # Panics
@@ -292,7 +287,7 @@ impl fmt::Display for DeviceLinks {
         }
         let order: Vec<String> = self.order.iter().map(usize::to_string).collect();
         write!(f, "  order of ranks in a ring: {}", order.join(" "))?;
-        match self.slowest_hop() {
+        match self.paths.as_ref().and_then(|_| self.ring().bottleneck) {
             Some(hop) => writeln!(f, "; its slowest hop is {hop}"),
             None => writeln!(f),
         }
@@ -333,7 +328,8 @@ mod tests {
         // 1 and 3 are neighbours, and so are 2, 4 and 0.
         assert_eq!(links.order(), [0, 1, 3, 2, 4]);
         assert_eq!(links.subset(&[1, 2, 3, 4]).order(), [0, 1, 3, 2]);
-        assert_eq!((links.sharing(0), links.sharing(1), links.slowest_hop()), (3, 2, None));
+        assert_eq!((links.sharing(0), links.sharing(1)), (3, 2));
+        assert!(!links.to_string().contains("slowest hop"), "{links}");
         assert_eq!(DeviceLinks::apart(6).order(), [0, 1, 2, 3, 4, 5]);
         let many: Vec<usize> = (0..40).map(|rank| rank * 7 % 10).collect();
         let links = DeviceLinks::unknown(&many);

@@ -16,7 +16,7 @@ struct Part {
 }
 
 const PARTS: [Part; 6] = [
-    Part { name: "core", most: 41_993, goal: 38_000 },
+    Part { name: "core", most: 41_300, goal: 38_000 },
     Part { name: "command line", most: 11_117, goal: 10_500 },
     Part { name: "tests of the library", most: 29_894, goal: 29_000 },
     Part { name: "trainer", most: 7_680, goal: 7_500 },

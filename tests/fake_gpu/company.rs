@@ -77,7 +77,7 @@ fn make_beside_thread() {
         if comm.rank() == 0 {
             a.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
         }
-        let made = Comm::new(&mut comm, new.per_thread_stream()).unwrap();
+        let _made = Comm::new(&mut comm, new.per_thread_stream()).unwrap();
         if comm.rank() > 0 {
             a.all_reduce_in_place(&mut data, &ReduceOp::Sum).unwrap();
         }

@@ -5,8 +5,7 @@ use crate::walks::ready;
 use cudarc::driver::CudaSlice;
 use maypole::cuda::Comm;
 use maypole::{Communicator, Error, ReduceOp};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
 crate::roles! {

@@ -1,10 +1,8 @@
 //! Messages between ranks, and groups that are made in other ways.
 
-use crate::calls::{Both, check_calls};
 use crate::{alone, ranks, run, stream};
 use maypole::cuda::{Comm, Id};
 use maypole::{Error, ReduceOp};
-use std::sync::Arc;
 
 /// The numbers that `from` sends as its message `nth`.
 fn numbers(from: usize, nth: usize, len: usize) -> Vec<u32> {

@@ -61,9 +61,6 @@ struct Preamble {
 
 /// Bytes of a preamble.
 pub const PREAMBLE: usize = size_of::<Preamble>();
-/// The most bytes that a handshake sends in one direction: far below the 4 KiB that an
-/// unauthenticated connection may cost.
-pub const HANDSHAKE: usize = PREAMBLE + 2 * (2 + 64);
 
 /// The first bytes of every connection. The last one is the version of the protocol.
 const MAGIC: [u8; 8] = *b"maypole\x03";

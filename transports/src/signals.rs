@@ -38,13 +38,9 @@ pub fn socket(signal: i32) -> io::Result<UnixStream> {
     Ok(arrived)
 }
 
-/// Takes all signals that came to this [`socket`]. Returns true if there were any. Does not wait.
+/// Takes signals that came to this [`socket`], up to 64. Returns true if there were any. Does not wait.
 pub fn take(mut socket: &UnixStream) -> bool {
-    let mut came = false;
-    while matches!(socket.read(&mut [0; 64]), Ok(read) if read > 0) {
-        came = true;
-    }
-    came
+    matches!(socket.read(&mut [0; 64]), Ok(read) if read > 0)
 }
 
 #[cfg(test)]

@@ -6,9 +6,10 @@
 //! process may run on the GPU ([`ContextWork`]).
 
 use super::order::{BesideCapture, ContextWork};
+use crate::lock;
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Where memory lies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,10 +40,6 @@ pub(super) struct SpareMemory {
 /// Memory that groups of this process no longer use.
 static SPARES: Mutex<Vec<SpareMemory>> = Mutex::new(Vec::new());
 
-fn spares() -> MutexGuard<'static, Vec<SpareMemory>> {
-    SPARES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl SpareMemory {
     /// Memory of `bytes` bytes or, if that is spare, of up to twice as many. Its content is anything.
     ///
@@ -60,16 +57,20 @@ impl SpareMemory {
         match &made {
             Err(error) if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
                 // Spare memory may be too short for this.
-                let before = spares().len();
+                let before = lock(&SPARES).len();
                 free_on_idle_gpus();
-                if spares().len() < before { Self::allocate(context, kind, bytes) } else { made }
+                if lock(&SPARES).len() < before {
+                    Self::allocate(context, kind, bytes)
+                } else {
+                    made
+                }
             }
             _ => made,
         }
     }
 
     fn take(context: &Arc<CudaContext>, kind: SpareKind, bytes: usize) -> Option<Self> {
-        let mut spares = spares();
+        let mut spares = lock(&SPARES);
         let fits = |spare: &Self| {
             spare.kind == kind
                 && spare.context.cu_ctx() == context.cu_ctx()
@@ -102,7 +103,7 @@ impl SpareMemory {
 
     /// Keeps memory that no work uses any more, here or in another process.
     pub(super) fn give(self) {
-        spares().push(self);
+        lock(&SPARES).push(self);
     }
 
     fn free(self) {
@@ -126,12 +127,13 @@ impl SpareMemory {
 /// Frees deferred resources of GPUs on which no call of a group may run. Does not block. True if
 /// something is still kept.
 pub(super) fn free_on_idle_gpus() -> bool {
-    let mut contexts: Vec<_> = spares().iter().map(|spare| Arc::clone(&spare.context)).collect();
+    let mut contexts: Vec<_> =
+        lock(&SPARES).iter().map(|spare| Arc::clone(&spare.context)).collect();
     contexts.dedup_by_key(|context| context.cu_ctx());
     for context in contexts {
         ContextWork::of(&context).while_idle(|| free_all(&context));
     }
-    !spares().is_empty()
+    !lock(&SPARES).is_empty()
 }
 
 fn free_all(context: &Arc<CudaContext>) {
@@ -139,6 +141,6 @@ fn free_all(context: &Arc<CudaContext>) {
         spare.context.cu_ctx() == context.cu_ctx()
             && spare.openers.iter().all(|openers| openers.have_closed())
     };
-    let free: Vec<_> = spares().extract_if(.., is_ready).collect();
+    let free: Vec<_> = lock(&SPARES).extract_if(.., is_ready).collect();
     free.into_iter().for_each(SpareMemory::free);
 }

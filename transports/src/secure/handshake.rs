@@ -86,10 +86,7 @@ impl Responder {
             let mut out = Vec::new();
             let is_accepted = match &mut self.answered {
                 Some((_, channel)) => accepts(channel, &self.buffer, &mut out)?,
-                None => {
-                    self.answer(&mut out)?;
-                    false
-                }
+                None => self.answer(&mut out)?,
             };
             // A handshake's few bytes always fit into a fresh socket's buffer.
             stream.write_all(&out)?;
@@ -99,16 +96,16 @@ impl Responder {
         }
     }
 
-    /// Answers the first message, once it has arrived.
-    fn answer(&mut self, out: &mut Vec<u8>) -> Result<(), SecureError> {
-        let Some((preamble, rest)) = self.buffer.split_first_chunk() else { return Ok(()) };
+    /// Answers the first message, once it has arrived. False, because the initiator has not proved its key yet.
+    fn answer(&mut self, out: &mut Vec<u8>) -> Result<bool, SecureError> {
+        let Some((preamble, rest)) = self.buffer.split_first_chunk() else { return Ok(false) };
         let binding = match Binding::decode(preamble, &self.secret.job) {
             Err(stranger @ SecureError::UnknownProtocol) => return Err(stranger),
             binding => binding,
         };
         // It is read even if the preamble is of another job: closing a socket with unread bytes could lose the
         // refusal.
-        let Some(first) = whole_frame(rest)? else { return Ok(()) };
+        let Some(first) = whole_frame(rest)? else { return Ok(false) };
         let binding = binding?;
         let is_mine = |rank| binding.responder == rank && binding.initiator != rank;
         if !self.rank.is_none_or(is_mine) {
@@ -120,7 +117,7 @@ impl Responder {
         write(&mut noise, out);
         self.answered = Some((binding, Channel::new(noise)?));
         self.buffer.clear();
-        Ok(())
+        Ok(false)
     }
 }
 

@@ -70,19 +70,10 @@ pub struct EncryptedStream<S: Stream> {
     opened: Range<usize>,
     /// This end has ended its direction.
     finished: bool,
-    /// How the other direction has ended.
-    end: Option<EndKind>,
+    /// How the other direction has ended: by a goodbye, or by bytes that the peer has not sent.
+    end: Option<fn() -> Fault>,
     /// The process that made the stream. A forked child must not use it.
     process: u32,
-}
-
-/// The end of what arrives.
-#[derive(Clone, Copy, Debug)]
-enum EndKind {
-    /// By a goodbye.
-    Closed,
-    /// By bytes that the peer has not sent.
-    Altered,
 }
 
 impl<S: Stream> EncryptedStream<S> {
@@ -155,18 +146,14 @@ impl<S: Stream> EncryptedStream<S> {
         while self.opened.is_empty() && self.end.is_none() {
             self.arrived.clear();
             match self.channel.open_frame(&mut self.arrived) {
-                Ok(Some(true)) if self.arrived.is_empty() => self.end = Some(EndKind::Closed),
+                Ok(Some(true)) if self.arrived.is_empty() => self.end = Some(|| Fault::Closed),
                 Ok(Some(true)) => self.opened = 0..self.arrived.len(),
                 Ok(None) if !self.receive_below()? => return Ok(false),
                 Ok(None) => {}
-                Ok(Some(false)) | Err(_) => self.end = Some(EndKind::Altered),
+                Ok(Some(false)) | Err(_) => self.end = Some(|| Fault::Altered),
             }
         }
-        match self.end {
-            Some(EndKind::Closed) => Err(Fault::Closed),
-            Some(EndKind::Altered) => Err(Fault::Altered),
-            None => Ok(true),
-        }
+        self.end.map_or(Ok(true), |fault| Err(fault()))
     }
 
     /// Receives encrypted bytes. Returns false if none are here.

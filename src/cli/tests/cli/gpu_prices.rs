@@ -48,7 +48,7 @@ const ALL: [usize; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 #[test]
 fn a_ring_goes_over_the_links_with_the_highest_bandwidth() {
     let links = links(&crossed_squares(), &ALL);
-    assert_eq!(links.slowest_hop(), Some(PathClass::NvLink(2)), "a ring of double links exists");
+    assert!(links.to_string().contains("its slowest hop is NV2"), "a ring of double links exists");
     assert_ne!(links.order(), ALL, "and it is not in the order of the ranks");
     // The schedules follow the order: every message goes over a double link.
     let boards = Boards::new(&[0; 8]);
