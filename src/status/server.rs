@@ -7,7 +7,7 @@ use maypole_transports::signals;
 use maypole_transports::sockets::{connect_abstract, same_user};
 use maypole_transports::watch::Watch;
 use serde::{Deserialize, Serialize};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, TryLockError, Weak};
 use std::thread::Builder;
@@ -142,7 +142,7 @@ fn tell(events: Option<&UnixStream>, mut launcher: Option<UnixStream>) -> io::Re
             if number == SIGNAL && events.is_some_and(signals::take) {
                 print();
             }
-            if number == LAUNCHER && !launcher.as_mut().is_some_and(is_asked) {
+            if number == LAUNCHER && !launcher.as_ref().is_some_and(signals::take) {
                 launcher.take().iter().for_each(|launcher| watch.remove(launcher));
                 if let Some(mut local) = local_ranks() {
                     local.launcher = None;
@@ -153,12 +153,6 @@ fn tell(events: Option<&UnixStream>, mut launcher: Option<UnixStream>) -> io::Re
         }
     }
     Ok(())
-}
-
-/// Takes the launcher's question; false if the launcher is gone.
-fn is_asked(launcher: &mut UnixStream) -> bool {
-    let mut questions = [0; 64];
-    matches!(launcher.read(&mut questions), Ok(read) if read > 0)
 }
 
 fn statuses() -> Vec<RankStatus> {

@@ -205,7 +205,7 @@ fn tell_place() {
             Ok(gpu) => gpu,
             Err(error) => {
                 say("place", "");
-                return say("reason", error);
+                return say("reason", error.to_string().split_once(": ").unwrap().1);
             }
         };
         let place = gpu.host_mailboxes();

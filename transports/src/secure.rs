@@ -30,8 +30,7 @@
 //!
 //! # Bulk data
 //!
-//! It is plain, or an [`EncryptedStream`] makes a frame of every 32 KiB. The length of a frame is plain, as in TLS:
-//! the receiver waits for the bytes of an altered length, and its tag is wrong when they come.
+//! It is plain, or an [`EncryptedStream`] makes a message of every 32 KiB: `secure/stream.rs`.
 
 mod channel;
 mod cipher;
@@ -66,6 +65,8 @@ pub const PREAMBLE: usize = size_of::<Preamble>();
 const MAGIC: [u8; 8] = *b"maypole\x03";
 /// Bytes of the length of a frame.
 const FRAME: usize = size_of::<u16>();
+/// Bytes that mark the last frame of a message.
+const MARK: usize = 1;
 /// Bytes of an authentication tag.
 const TAG: usize = 16;
 /// Bytes of a refusal: one code. No Noise message is that short.
@@ -192,13 +193,6 @@ impl Binding {
 pub fn job_hash(job: &str) -> u64 {
     let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     job.bytes().fold(0xcbf2_9ce4_8422_2325, mix)
-}
-
-/// Appends `body` as a frame.
-fn frame(body: &[u8], out: &mut Vec<u8>) {
-    let len = u16::try_from(body.len()).expect("no frame is longer than 65,535 bytes");
-    out.extend(len.to_le_bytes());
-    out.extend(body);
 }
 
 #[cfg(test)]

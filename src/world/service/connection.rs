@@ -101,7 +101,7 @@ pub(crate) fn is_timeout(error: &SecureError) -> bool {
 #[derive(Debug)]
 pub(crate) struct ControlConnection {
     pub(crate) stream: TcpStream,
-    channel: Channel,
+    pub(crate) channel: Channel,
     /// Encrypted bytes that do not fit into the socket's buffer yet.
     out: Vec<u8>,
     /// True while the watch reports when the socket's buffer has room.
@@ -114,10 +114,6 @@ impl ControlConnection {
     pub(crate) fn new(stream: TcpStream, channel: Channel) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self { stream, channel, out: Vec::new(), writable: false, heard: Instant::now() })
-    }
-
-    pub(crate) fn into_channel(self) -> Channel {
-        self.channel
     }
 
     /// Queues a message; [`flush`](Self::flush) sends it.

@@ -4,6 +4,7 @@ use super::Result;
 use super::memory::DeviceMemory;
 use super::order::BesideCapture;
 use super::registered_segment::RegisteredSegment;
+use crate::lock;
 use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::{
     CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUresult, cuCtxEnablePeerAccess,
@@ -13,7 +14,7 @@ use cudarc::driver::{CudaContext, CudaStream, DriverError};
 use maypole_kernels::cuda::CudaError;
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
 
 /// The name of a process: equal for two ranks exactly if they are threads of one process.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, Pod, Zeroable)]
@@ -95,7 +96,7 @@ pub(super) fn mailbox_memory(
         has_handle: u64::from(has_handle == CUresult::CUDA_SUCCESS),
         handle: handle.reserved.map(|byte| byte as u8),
     };
-    let mut arenas = ARENAS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut arenas = lock(&ARENAS);
     arenas.retain(|_, memory| memory.strong_count() > 0);
     arenas.insert((context.ordinal(), memory.address()), Arc::downgrade(&memory));
     drop(arenas);
@@ -134,10 +135,8 @@ impl Reached {
         };
         if offer.process == ProcessName::current() {
             let key = (offer.ordinal as usize, offer.address);
-            let arenas = ARENAS.lock().unwrap_or_else(PoisonError::into_inner);
-            let memory = arenas.get(&key).and_then(Weak::upgrade);
+            let memory = lock(&ARENAS).get(&key).and_then(Weak::upgrade);
             let memory = memory.ok_or_else(|| unreachable("it is freed already".to_owned()))?;
-            drop(arenas);
             if offer.ordinal as usize != context.ordinal() {
                 allow_access(context, offer.ordinal as usize).map_err(unreachable)?;
             }

@@ -1,12 +1,12 @@
 //! Encrypted messages in both directions.
 
-use super::{FRAME, SecureError, TAG};
+use super::{FRAME, MARK, SecureError, TAG};
 use snow::{HandshakeState, TransportState};
 use std::ops::Range;
 
 /// The most bytes of a message in one frame: Noise's 65,535, less the tag and the byte that marks
 /// the last frame.
-const PIECE: usize = 65_535 - TAG - 1;
+const PIECE: usize = 65_535 - TAG - MARK;
 /// Frames of one direction with one key. AES-GCM is safe far beyond that, and no nonce is used twice.
 const FRAMES_PER_KEY: u64 = 1 << 16;
 
@@ -81,7 +81,7 @@ impl Channel {
     /// end of this channel. The channel cannot be used after an error.
     pub fn open(&mut self, maximum: usize) -> Result<Option<Vec<u8>>, SecureError> {
         let mut message = std::mem::take(&mut self.partial);
-        while let Some(is_last) = self.open_frame(&mut message)? {
+        while let Some(is_last) = self.open_frame(&mut message, None)? {
             if message.len() > maximum {
                 return Err(SecureError::TooLong { maximum });
             }
@@ -93,15 +93,19 @@ impl Channel {
         Ok(None)
     }
 
-    /// Decrypts one frame to the end of `message`. Returns true if the frame is the last one of
-    /// its message, and `None` if it has not arrived completely.
+    /// Decrypts one frame, whose text has one of these `lengths`, to the end of `message`. Returns true if the
+    /// frame is the last one of its message, and `None` if it has not arrived completely.
     pub(super) fn open_frame(
         &mut self,
         message: &mut Vec<u8>,
+        lengths: Option<[usize; 2]>,
     ) -> Result<Option<bool>, SecureError> {
         let wire = &self.wire[self.sealed.clone()];
         let Some((len, rest)) = wire.split_first_chunk() else { return Ok(None) };
         let len = usize::from(u16::from_le_bytes(*len));
+        if lengths.is_some_and(|lengths| !lengths.map(|text| text + MARK + TAG).contains(&len)) {
+            return Err(SecureError::Damaged);
+        }
         let Some(body) = rest.get(..len) else { return Ok(None) };
         let start = message.len();
         message.resize(start + len, 0);

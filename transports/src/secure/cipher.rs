@@ -1,48 +1,42 @@
 //! AES-256-GCM by the instructions of the processor, as a cipher for Noise. Where there are none, the
 //! cipher is that of `snow`, whose time does not depend on the key either.
 
-use snow::resolvers::{BoxedCryptoResolver, DefaultResolver};
+use snow::params::{CipherChoice, DHChoice, HashChoice};
+use snow::resolvers::{CryptoResolver, DefaultResolver};
+use snow::types::{Cipher, Dh, Hash, Random};
 
 /// The implementations of the handshake's pattern.
-pub(super) fn resolver() -> BoxedCryptoResolver {
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    if graviola::util::is_cpu_supported() {
-        use snow::resolvers::FallbackResolver;
-        return Box::new(FallbackResolver::new(Box::new(fast::Aes), Box::new(DefaultResolver)));
+pub(super) struct Resolver;
+
+impl CryptoResolver for Resolver {
+    fn resolve_rng(&self) -> Option<Box<dyn Random>> {
+        DefaultResolver.resolve_rng()
     }
-    Box::new(DefaultResolver)
+
+    fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
+        DefaultResolver.resolve_dh(choice)
+    }
+
+    fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
+        DefaultResolver.resolve_hash(choice)
+    }
+
+    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        if matches!(choice, CipherChoice::AESGCM) && graviola::util::is_cpu_supported() {
+            return Some(Box::new(fast::AesCipher(graviola::aead::AesGcm::new(&[0; 32]))));
+        }
+        DefaultResolver.resolve_cipher(choice)
+    }
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod fast {
     use crate::secure::TAG;
     use graviola::aead::AesGcm;
-    use snow::params::{CipherChoice, DHChoice, HashChoice};
-    use snow::resolvers::CryptoResolver;
-    use snow::types::{Cipher, Dh, Hash, Random};
+    use snow::types::Cipher;
 
-    pub(super) struct Aes;
-
-    impl CryptoResolver for Aes {
-        fn resolve_rng(&self) -> Option<Box<dyn Random>> {
-            None
-        }
-
-        fn resolve_dh(&self, _: &DHChoice) -> Option<Box<dyn Dh>> {
-            None
-        }
-
-        fn resolve_hash(&self, _: &HashChoice) -> Option<Box<dyn Hash>> {
-            None
-        }
-
-        fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
-            let is_ours = matches!(choice, CipherChoice::AESGCM);
-            is_ours.then(|| Box::new(AesCipher(AesGcm::new(&[0; 32]))) as Box<dyn Cipher>)
-        }
-    }
-
-    struct AesCipher(AesGcm);
+    pub(super) struct AesCipher(pub(super) AesGcm);
 
     impl Cipher for AesCipher {
         fn name(&self) -> &'static str {
@@ -87,9 +81,6 @@ mod fast {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use snow::params::CipherChoice;
-    use snow::resolvers::CryptoResolver;
-    use snow::types::Cipher;
 
     fn of(resolver: &dyn CryptoResolver, key: [u8; 32]) -> Box<dyn Cipher> {
         let mut cipher = resolver.resolve_cipher(&CipherChoice::AESGCM).unwrap();
@@ -107,7 +98,7 @@ mod tests {
     #[test]
     fn this_processors_cipher_has_the_bytes_of_the_portable_one() {
         let plain: Vec<u8> = (0..=255).cycle().take(33_000).collect();
-        let [mut here, mut there] = [of(&*resolver(), [7; 32]), of(&DefaultResolver, [7; 32])];
+        let [mut here, mut there] = [of(&Resolver, [7; 32]), of(&DefaultResolver, [7; 32])];
         for number in [0, 1, 1 << 40] {
             for len in [0, 1, 15, 16, 1000, 33_000] {
                 let wire = sealed(&*here, number, &plain[..len]);
@@ -126,21 +117,21 @@ mod tests {
     #[test]
     fn aes_256_gcm_is_that_of_its_specification() {
         let mut out = [0; 32];
-        of(&*resolver(), [0; 32]).encrypt(0, &[], &[0; 16], &mut out);
+        of(&Resolver, [0; 32]).encrypt(0, &[], &[0; 16], &mut out);
         let digits: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(digits, "cea7403d4d606b6e074ec5d3baf39d18d0d1c8a799996bf0265b98b5d48ab919");
     }
 
     #[test]
     fn another_number_key_datum_or_bit_is_not_authentic() {
-        let cipher = of(&*resolver(), [7; 32]);
+        let cipher = of(&Resolver, [7; 32]);
         let wire = sealed(&*cipher, 5, &[1; 40]);
         let opens = |cipher: &dyn Cipher, number, data: &[u8], wire: &[u8]| {
             cipher.decrypt(number, data, wire, &mut [0; 40]).is_ok()
         };
         assert!(opens(&*cipher, 5, b"data", &wire));
         assert!(!opens(&*cipher, 6, b"data", &wire) && !opens(&*cipher, 5, b"", &wire));
-        assert!(!opens(&*of(&*resolver(), [8; 32]), 5, b"data", &wire));
+        assert!(!opens(&*of(&Resolver, [8; 32]), 5, b"data", &wire));
         for at in 0..wire.len() {
             let mut altered = wire.clone();
             altered[at] ^= 0x80;

@@ -1,9 +1,8 @@
 //! Both ends of the handshake: as state machines that take and give bytes, and on sockets.
 
-use super::cipher::resolver;
+use super::cipher::Resolver;
 use super::{
     Binding, Channel, HANDSHAKE_FRAME, JobSecret, PREAMBLE, Purpose, REFUSAL, SecureError, TAG,
-    frame,
 };
 use snow::{Builder, HandshakeState};
 use std::io::{self, ErrorKind, Read, Write};
@@ -194,7 +193,7 @@ fn noise(
     let session = if binding.purpose == Purpose::Join { [0; 16] } else { secret.session };
     let prologue = [&preamble[..], &session, secret.job.as_bytes()].concat();
     let pattern = PATTERN.parse().expect("the pattern is a constant");
-    let builder = Builder::with_resolver(pattern, resolver());
+    let builder = Builder::with_resolver(pattern, Box::new(Resolver));
     let build = || {
         let builder = builder.psk(0, &secret.key)?.prologue(&prologue)?;
         if initiates { builder.build_initiator() } else { builder.build_responder() }
@@ -208,5 +207,6 @@ fn write(noise: &mut HandshakeState, out: &mut Vec<u8>) {
     let len = noise
         .write_message(&[], &mut message)
         .expect("the state machine writes in its turn, and the message is short");
-    frame(&message[..len], out);
+    out.extend((len as u16).to_le_bytes());
+    out.extend(&message[..len]);
 }

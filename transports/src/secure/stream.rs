@@ -1,9 +1,15 @@
 //! A stream whose bytes are encrypted and authenticated, over any other stream.
 //!
-//! Each frame of its [`Channel`] is a record: the last frame of a message. The last record is empty, a
-//! goodbye. A stream that ends without one was not ended by the peer.
+//! ```text
+//! record:   a frame with the length of the next (2 bytes)   a frame with the bytes, the last of the message
+//! goodbye:  an empty frame, the last of its message
+//! ```
+//!
+//! The first frame of a record has a known length, and that of the second one is authentic before it comes. So no
+//! receiver waits for the bytes of an altered length: an altered byte anywhere is noticed as soon as the tag behind
+//! it is there. A stream that ends without a goodbye was not ended by the peer.
 
-use super::{Channel, FRAME, TAG};
+use super::{Channel, FRAME, MARK, TAG};
 use crate::parts::{unfilled, unsent};
 use crate::poll::PollFd;
 use crate::stream::{Fault, HEAD, Result, Stream};
@@ -12,8 +18,10 @@ use std::ops::Range;
 
 /// Most bytes of a record, before they are encrypted: a head and 32 KiB of its body.
 const RECORD: usize = HEAD + (32 << 10);
-/// Bytes of the longest record on the wire: a frame's length, the mark of the last frame, a tag.
-const LONGEST: usize = FRAME + RECORD + 1 + TAG;
+/// Bytes of the longest record on the wire.
+const LONGEST: usize = 2 * (FRAME + MARK + TAG) + size_of::<u16>() + RECORD;
+/// Lengths of the first frame of a record, and of a goodbye.
+const FIRST: [usize; 2] = [size_of::<u16>(), 0];
 
 /// A [`Stream`] that carries encrypted, authenticated records over another stream.
 ///
@@ -68,6 +76,8 @@ pub struct EncryptedStream<S: Stream> {
     /// Decrypted bytes, of which those in `opened` were not taken.
     arrived: Vec<u8>,
     opened: Range<usize>,
+    /// Lengths that the next frame may have.
+    next: [usize; 2],
     /// This end has ended its direction.
     finished: bool,
     /// How the other direction has ended: by a goodbye, or by bytes that the peer has not sent.
@@ -83,11 +93,12 @@ impl<S: Stream> EncryptedStream<S> {
             below,
             channel,
             leaving: 0,
-            plain: vec![0; RECORD + 1].into_boxed_slice(),
+            plain: vec![0; RECORD + MARK].into_boxed_slice(),
             wire: Vec::with_capacity(2 * LONGEST),
             sent: 0,
             arrived: Vec::with_capacity(LONGEST),
             opened: 0..0,
+            next: FIRST,
             finished: false,
             end: None,
             process: std::process::id(),
@@ -116,6 +127,8 @@ impl<S: Stream> EncryptedStream<S> {
         self.plain[len] = 1;
         self.wire.clear();
         self.sent = 0;
+        let [low, high] = (len as u16).to_le_bytes();
+        self.channel.seal_frame(&[low, high, 0], &mut self.wire);
         self.channel.seal_frame(&self.plain[..=len], &mut self.wire);
         len
     }
@@ -145,12 +158,19 @@ impl<S: Stream> EncryptedStream<S> {
     fn await_record(&mut self) -> Result<bool> {
         while self.opened.is_empty() && self.end.is_none() {
             self.arrived.clear();
-            match self.channel.open_frame(&mut self.arrived) {
-                Ok(Some(true)) if self.arrived.is_empty() => self.end = Some(|| Fault::Closed),
-                Ok(Some(true)) => self.opened = 0..self.arrived.len(),
-                Ok(None) if !self.receive_below()? => return Ok(false),
-                Ok(None) => {}
-                Ok(Some(false)) | Err(_) => self.end = Some(|| Fault::Altered),
+            let opened = self.channel.open_frame(&mut self.arrived, Some(self.next));
+            match (opened, &self.arrived[..]) {
+                (Ok(None), _) => {
+                    if !self.receive_below()? {
+                        return Ok(false);
+                    }
+                }
+                (Ok(Some(false)), [low, high]) => {
+                    self.next = [u16::from_le_bytes([*low, *high]).into(); 2];
+                }
+                (Ok(Some(true)), []) => self.end = Some(|| Fault::Closed),
+                (Ok(Some(true)), arrived) => (self.opened, self.next) = (0..arrived.len(), FIRST),
+                _ => self.end = Some(|| Fault::Altered),
             }
         }
         self.end.map_or(Ok(true), |fault| Err(fault()))

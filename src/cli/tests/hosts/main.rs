@@ -188,7 +188,7 @@ fn ranks_say_on_which_route_they_listen_and_by_what_each_pair_talks() {
     let line = "maypole: rank 0 listens at 10.231.7.1 on v0 (the route to rank 0); not used: ";
     assert!(first.contains(line), "{first}");
     assert!(first.contains("10.231.8.1 on v1"), "{first}");
-    assert!(first.contains("127.0.0.1 on lo (loopback)"), "{first}");
+    assert!(first.contains("127.0.0.1 on lo"), "{first}");
     for part in [
         "3 ranks on 2 hosts",
         "1 pairs by shm, first 0-1; CUDA: the buffers are in host memory",
@@ -210,7 +210,7 @@ fn the_interface_can_be_chosen_by_name_and_by_network() {
         let other = said(&outputs[1]);
         let line = format!("rank 1 listens at 10.231.8.2 on v1 (MAYPOLE_INTERFACE={selector})");
         assert!(other.contains(&line), "{other}");
-        assert!(other.contains(&format!("10.231.7.2 on v0 (not {selector})")), "{other}");
+        assert!(other.contains("10.231.7.2 on v0"), "{other}");
     }
 }
 

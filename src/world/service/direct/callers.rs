@@ -90,9 +90,9 @@ impl Callers {
             event = caller.hear(&bytes, shared).or(event);
         }
         caller.control.flush(number, watch);
-        if ended.is_some() || caller.meeting.as_ref().is_some_and(VerbsMeeting::has_connected) {
+        if ended.is_some() || caller.meeting.as_ref().is_some_and(|it| it.stream.is_some()) {
             let Caller { meeting, control, .. } = self.close(at, watch)?;
-            let made = meeting.and_then(|it| it.end(control.into_channel()));
+            let made = meeting.and_then(|it| it.end(control.channel));
             event = made.map(|(key, connection)| CallerEvent::Connected(key, connection)).or(event);
         }
         event

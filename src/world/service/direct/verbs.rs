@@ -18,8 +18,7 @@ use crate::world::service::message::MAX_JOIN_MESSAGE;
 use crate::world::service::{DialedLink, GroupId, Service, ServiceError};
 use crate::world::verbs::{PortChoice, VerbsAccess, VerbsPortOffer};
 use maypole_transports::Stream;
-use maypole_transports::ib::VerbsStream;
-use maypole_transports::ib::{ConnectedVerbs, UnconnectedVerbs, VerbsEndpoint};
+use maypole_transports::ib::{ConnectedVerbs, UnconnectedVerbs, VerbsEndpoint, VerbsStream};
 use maypole_transports::limits::{is_out_of_descriptors, with_limit};
 use maypole_transports::secure::{Channel, SecureError};
 use serde::{Deserialize, Serialize};
@@ -159,7 +158,7 @@ pub(in crate::world::service) struct VerbsMeeting {
     encrypts: bool,
     connected: Option<ConnectedVerbs>,
     /// The connection, once both ends have connected.
-    stream: Option<Box<VerbsStream>>,
+    pub(super) stream: Option<Box<VerbsStream>>,
 }
 
 impl VerbsMeeting {
@@ -184,10 +183,6 @@ impl VerbsMeeting {
             }
             _ => VerbsMessage::Refused("this message is out of order".to_owned()),
         }
-    }
-
-    pub(super) fn has_connected(&self) -> bool {
-        self.stream.is_some()
     }
 
     /// The connection that was made, whose handshake gave `channel`.
@@ -231,7 +226,7 @@ mod tests {
         let access = VerbsAccess::default();
         let mut meeting = meeting();
         let answer = meeting.hear(VerbsMessage::Endpoint(vec![1; 40]), &access);
-        assert!(!meeting.has_connected());
+        assert!(meeting.stream.is_none());
         assert_eq!(why(answer), "this rank has not been asked to use verbs");
     }
 
@@ -240,7 +235,7 @@ mod tests {
         for message in [VerbsMessage::Ready, VerbsMessage::Refused(String::new())] {
             let mut meeting = meeting();
             let answer = meeting.hear(message, &VerbsAccess::default());
-            assert!(!meeting.has_connected());
+            assert!(meeting.stream.is_none());
             assert!(why(answer).contains("out of order"));
         }
     }
