@@ -1,6 +1,5 @@
 //! Aborting a rank's calls, from any thread.
 
-use super::rank::DeviceRank;
 use maypole_transports::cuda::ReportWords;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Clone, Debug)]
 pub struct LocalAbortHandle {
     pub(super) words: Arc<ReportWords>,
-    aborted: Arc<AtomicBool>,
+    pub(super) aborted: Arc<AtomicBool>,
 }
 
 impl LocalAbortHandle {
-    pub(super) fn of(rank: &DeviceRank, words: Arc<ReportWords>) -> Self {
-        Self { words, aborted: Arc::clone(&rank.aborted) }
-    }
-
     /// Ends this rank's waiting kernels and those that it starts later. Takes no lock, does not
     /// block, and needs no other rank. Data that the calls have already written stays.
     ///

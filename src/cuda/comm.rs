@@ -115,7 +115,7 @@ impl Comm {
         let departures = departures.unwrap_or_default();
         let watch = FailureWatch::start(watching, Arc::clone(&words), patience, departures);
         let _watch = watch.map_err(|error| rank.fail("cuda::Comm::new()", error.to_string()))?;
-        let abort = LocalAbortHandle::of(&rank, words);
+        let abort = LocalAbortHandle { words, aborted: Arc::clone(&rank.aborted) };
         let (new_timeout, inner) = (Mutex::default(), Mutex::new(rank));
         Ok(Self { rank: number, world, stream, witness, abort, new_timeout, inner, _watch })
     }

@@ -177,12 +177,10 @@ impl Comm {
     /// # }
     /// ```
     pub fn courier_ways(&self) -> Option<String> {
-        let rank = self.lock();
-        rank.connected().courier.as_ref().map(|courier| courier.ways.clone())
+        self.lock().connected().courier.as_ref().map(|courier| courier.ways.clone())
     }
 
-    /// Explains the plan of a call: as [`explain`], with this group's choices, or why calls go
-    /// [through the host](Self::through_host) and the choice there. Says why mailboxes are in
+    /// Explains the plan of a call: as [`explain`], with this group's choices. Says why mailboxes are in
     /// [memory of the host](Self::host_mailboxes), if they are. Not collective.
     pub fn explain(&self, collective: Collective, bytes: usize) -> Explanation {
         let rank = self.lock();

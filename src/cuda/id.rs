@@ -199,8 +199,7 @@ impl Comm {
     /// ```
     ///
     /// # Errors
-    /// As [`from_rank`](Self::from_rank); [`Error::Device`] if bytes would go through the host and
-    /// `options` forbid that.
+    /// As [`from_rank`](Self::from_rank).
     pub fn from_rank_with(
         context: &Arc<CudaContext>,
         rank: usize,

@@ -52,6 +52,32 @@ pub(crate) fn every_nth<T>(nth: usize, cases: impl IntoIterator<Item = T>) -> Ve
     cases.into_iter().skip(first % nth).step_by(nth).collect()
 }
 
+/// True if the calling test, which takes seconds, is left out: one in four of such tests runs, others with another
+/// number in the environment variable `TEST_TURN`, and none without. All run where `TESTS=all`, and so does one
+/// that was asked for by name.
+#[allow(dead_code, reason = "most programs have no such test")]
+pub(crate) fn waits_for_its_turn() -> bool {
+    let thread = std::thread::current();
+    // Where tests run one after the other, their thread has no name of theirs.
+    let name = thread.name().filter(|name| *name != "main");
+    let place =
+        |name: &str| name.bytes().fold(0, |sum: u64, it| sum.wrapping_mul(31) + u64::from(it));
+    name.is_some_and(|name| waits_for_turn(place(name), 4))
+}
+
+/// As [`waits_for_its_turn`], for the test at this `place` among `of` that take turns.
+#[allow(dead_code, reason = "most programs have no such test")]
+pub(crate) fn waits_for_turn(place: u64, of: u64) -> bool {
+    let is_wanted = std::env::args().skip(1).any(|argument| !argument.starts_with('-'));
+    let turn = std::env::var("TEST_TURN").ok().map(|turn| turn.parse::<u64>().expect("a number"));
+    let waits =
+        !runs_all() && !is_wanted && turn.is_none_or(|turn| place.wrapping_add(turn) % of > 0);
+    if waits {
+        skipped("it takes seconds; such tests take turns by commit, and TESTS=all runs all");
+    }
+    waits
+}
+
 /// True if this process, and so all that it starts, was started to ignore a signal.
 #[allow(dead_code, reason = "most programs send no signals")]
 pub(crate) fn ignores(signal: i32) -> bool {

@@ -1,7 +1,9 @@
 //! A signal as an event that a thread waits for. The handler only writes one byte to a socket.
 
+use crate::fork::OwnerProcess;
+use rustix::net::{SendFlags, send};
 use signal_hook::consts::FORBIDDEN;
-use signal_hook::low_level::{pipe, signal_name};
+use signal_hook::low_level::{register, signal_name};
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 
@@ -23,8 +25,7 @@ pub fn number(name: &str) -> Option<i32> {
     ((1..=64).contains(&number) && !FORBIDDEN.contains(&number)).then_some(number)
 }
 
-/// A socket that is readable once `signal` has come, to this process or to a child that it has forked. The
-/// handler stays as long as the process.
+/// A socket that is readable once `signal` has come to this process. The handler stays as long as the process.
 ///
 /// # Errors
 /// If the signal cannot be handled, or the process has no descriptor left.
@@ -34,7 +35,12 @@ pub fn socket(signal: i32) -> io::Result<UnixStream> {
     }
     let (arrived, handler) = UnixStream::pair()?;
     arrived.set_nonblocking(true)?;
-    pipe::register(signal, handler)?;
+    let owner = OwnerProcess::current();
+    // A child that was forked has inherited the handler, and the socket of its parent.
+    let tell = move || drop(owner.is_current().then(|| send(&handler, b"!", SendFlags::DONTWAIT)));
+    // SAFETY: the handler makes a load, a comparison and one system call, whose wrapper neither
+    // allocates nor locks nor panics.
+    unsafe { register(signal, tell) }?;
     Ok(arrived)
 }
 
@@ -46,19 +52,42 @@ pub fn take(mut socket: &UnixStream) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock;
     use crate::poll::{interest, poll};
     use signal_hook::consts::{SIGUSR1, SIGUSR2};
     use std::os::fd::AsFd;
+    use std::sync::Mutex;
     use std::time::Duration;
+
+    /// A child that was forked while another thread registers a handler would wait forever for its lock.
+    static REGISTERS: Mutex<()> = Mutex::new(());
 
     #[test]
     fn a_signal_is_an_event() {
+        let _alone = lock(&REGISTERS);
         let events = socket(SIGUSR2).unwrap();
         assert!(!take(&events));
         signal_hook::low_level::raise(SIGUSR2).unwrap();
         let mut interests = [interest(events.as_fd(), true, false).unwrap()];
         poll(&mut interests, Duration::from_secs(60)).unwrap();
         assert!(take(&events));
+        assert!(!take(&events));
+    }
+
+    #[test]
+    fn a_signal_to_a_forked_child_is_no_event_of_its_parent() {
+        let _alone = lock(&REGISTERS);
+        let events = socket(SIGUSR1).unwrap();
+        let in_child = || {
+            signal_hook::low_level::raise(SIGUSR1).unwrap();
+            let own = socket(SIGUSR1).unwrap();
+            signal_hook::low_level::raise(SIGUSR1).unwrap();
+            take(&own).to_string()
+        };
+        // SAFETY: the child has one thread, and takes no lock that another test could hold, except
+        // that of the allocator, which tests hold for microseconds.
+        let said = unsafe { crate::fork::forked::in_forked_child(in_child) }.unwrap();
+        assert_eq!(said, "true");
         assert!(!take(&events));
     }
 

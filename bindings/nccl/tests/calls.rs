@@ -234,11 +234,17 @@ fn replay(trace: &str) {
 
 #[test]
 fn every_collective_is_right() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     run("collectives", "all", &[Processes(2), Threads(3), Processes(4), Processes(1), OnOneGpu(2)]);
 }
 
 #[test]
 fn a_factor_is_that_of_its_rank_and_read_when_it_has_to_be() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     run("collectives", "factors", &[Processes(2), Threads(3), Processes(1)]);
     run("collectives", "late_factor", &[Processes(2), Processes(1)]);
 }
@@ -261,6 +267,9 @@ fn calls_on_any_stream_run_in_their_order() {
 
 #[test]
 fn messages_are_right() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     run("messages", "alone", &[Processes(2), Threads(3)]);
     run("messages", "all_to_all", &[Processes(2), Processes(3), Threads(4), Processes(1)]);
     run("messages", "in_order", &[Processes(2), Threads(3), Processes(1)]);
@@ -297,12 +306,18 @@ fn a_group_has_calls_of_three_communicators() {
 
 #[test]
 fn communicators_are_split() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     run("groups", "split", &[Processes(2), Processes(4), Threads(3)]);
     run("groups", "split_often", &[Processes(2), Threads(2)]);
 }
 
 #[test]
 fn thirty_communicators_are_used_at_the_same_time() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     // Each takes 35 MiB.
     let memory = [("FAKE_CUDA_MEMORY", "4294967296")];
     let _turn = TURN.read().unwrap();
@@ -311,11 +326,17 @@ fn thirty_communicators_are_used_at_the_same_time() {
 
 #[test]
 fn one_thread_has_all_ranks() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     run("groups", "one_thread", &[Processes(1)]);
 }
 
 #[test]
 fn no_call_waits_for_another_rank() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     let _turn = TURN.write().unwrap();
     for test in ["calls", "groups", "splits", "counts", "messages"] {
         for ranks in half(&[Processes(2), Threads(2), Processes(3), OnOneGpu(2)]) {
@@ -475,11 +496,17 @@ fn calls_that_differ_are_an_error_on_all_ranks() {
 
 #[test]
 fn a_rank_that_does_not_call_is_an_error_after_the_timeout() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     fail("timeout", &[("MAYPOLE_TIMEOUT", "2")]);
 }
 
 #[test]
 fn a_call_after_a_rank_has_left_is_an_error_long_before_the_timeout() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     fail("left", &[]);
 }
 
@@ -490,6 +517,9 @@ const HOST: (&str, &str) = (PEER.0, "host");
 /// memory of the host.
 #[test]
 fn gpus_that_do_not_reach_each_other_meet_in_memory_of_the_host() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     let _turn = TURN.read().unwrap();
     let apart = ("FAKE_CUDA_NO_PEERS", "all");
     let cases = [
@@ -526,6 +556,9 @@ fn gpus_that_do_not_reach_each_other_meet_in_memory_of_the_host() {
 
 #[test]
 fn a_communicator_that_cannot_be_made_is_an_error_on_all_ranks() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     fail("no_init", &[("FAKE_CUDA_NO_PEERS", "all"), PEER]);
     for mirror in ["all", "0-1"] {
         let text = fail("no_init", &[("FAKE_CUDA_MIRROR", mirror), PEER]);
@@ -580,12 +613,18 @@ fn communicators_are_made_without_blocking() {
 
 #[test]
 fn nothing_is_left_of_communicators() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     run("hard", "nothing_left", &[Processes(2), Processes(3), Threads(3)]);
     run("hard", "nothing_left_of_aborts", &[Processes(2), Processes(3)]);
 }
 
 #[test]
 fn calls_are_captured() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     run_and_leave(
         "captures",
         "first_call",
@@ -599,36 +638,57 @@ fn calls_are_captured() {
 
 #[test]
 fn the_calls_of_data_parallelism_are_right() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     replay("ddp");
 }
 
 #[test]
 fn the_calls_of_sharded_parameters_are_right() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     replay("fsdp2");
 }
 
 #[test]
 fn the_calls_of_pipelines_are_right() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     replay("p2p");
 }
 
 #[test]
 fn the_calls_of_mixtures_of_experts_are_right() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     replay("moe");
 }
 
 #[test]
 fn the_calls_of_graphs_are_right() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     replay("graph");
 }
 
 #[test]
 fn the_calls_of_aborts_are_right() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     replay("abort");
 }
 
 #[test]
 fn the_calls_of_groups_of_groups_are_right() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     replay("destroy");
 }
 
@@ -651,6 +711,9 @@ fn what_waits_for_ranks_need_not_hold_up_its_caller() {
 
 #[test]
 fn a_split_that_nobody_joins_is_aborted() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     run_and_leave("states", "never_split", &[Processes(2), Threads(2)]);
 }
 
@@ -662,6 +725,9 @@ fn threads_on_one_gpu_need_streams_of_their_own() {
 
 #[test]
 fn another_library_serves_gpus_that_do_not_reach_each_other() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     let Some((built, _)) = Built::get() else { return };
     let real = built.folder.path().join("libreal.so");
     let mut compile = Command::new("cc");

@@ -7,6 +7,8 @@ use maypole_trainer_kernels::counting::CountingAllocator;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
+#[path = "../../../../tests/common/skip.rs"]
+mod skip;
 #[path = "../../../lab/tests/support/mod.rs"]
 mod support;
 

@@ -8,6 +8,8 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[path = "../support/mutate.rs"]
 mod mutate;
+#[path = "../../../../tests/common/skip.rs"]
+mod skip;
 #[path = "../support/mod.rs"]
 mod support;
 

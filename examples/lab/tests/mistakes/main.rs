@@ -1,5 +1,7 @@
 //! Mistakes made on purpose: the comparison with one process finds each.
 
+#[path = "../../../../tests/common/skip.rs"]
+mod skip;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -184,6 +184,9 @@ fn recomputed_activations_give_the_same_gradients() {
 /// Heads of keys for each, for some and for all heads of queries.
 #[test]
 fn gradients_of_a_llama_are_finite_differences() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     for kv_heads in [6, 2, 1] {
         let architecture = Architecture::Llama { kv_heads };
         let config = Config { heads: 6, architecture, ..SMALL };
@@ -203,6 +206,9 @@ fn gradients_of_a_llama_are_finite_differences() {
 
 #[test]
 fn gradients_of_experts_and_routers_are_finite_differences() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     let subject = check(Some(ROUTER), false);
     let (load, dropped) = subject.decisions();
     assert!(
@@ -213,6 +219,9 @@ fn gradients_of_experts_and_routers_are_finite_differences() {
 
 #[test]
 fn a_dropped_choice_has_no_gradient_but_that_of_the_even_load() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     for recompute in [false, true] {
         let subject = check(Some(Router { capacity: Some(0.75), ..ROUTER }), recompute);
         let (load, dropped) = subject.decisions();
@@ -226,6 +235,9 @@ fn a_dropped_choice_has_no_gradient_but_that_of_the_even_load() {
 /// in the router's tensor and in those of layers before it.
 #[test]
 fn a_missing_gate_gradient_is_detected() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     let errors = Subject::new(Some(ROUTER), Some(Mistake::GatesForgotten)).errors();
     let far = |wanted: &str| errors.iter().find(|(name, _)| name == wanted).unwrap().1 > 1e-3;
     assert!(

@@ -1,5 +1,8 @@
 //! The search: the same winner on any number of ranks, also after failures of single trials.
 
+#[path = "../../../../tests/common/skip.rs"]
+mod skip;
+
 use maypole::Communicator;
 use maypole_search::run::{JOURNAL, SearchError, SearchJob, SearchJournal, search};
 use maypole_search::space::{SearchSpace, SettingRange};
@@ -59,6 +62,9 @@ fn plain(ranks: usize, space: &SearchSpace) -> SearchJournal {
 /// step on the way would give another loss.
 #[test]
 fn the_same_trial_wins_on_any_number_of_ranks() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     let space = small();
     let one = plain(1, &space);
     let trials: Vec<usize> = one.rungs.iter().map(|rung| rung.outcomes.len()).collect();
@@ -146,6 +152,9 @@ fn a_trial_that_diverges_crashes_or_makes_no_model_is_a_row() {
 
 #[test]
 fn a_search_that_was_stopped_goes_on_after_the_last_finished_rung() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     let space = small();
     let whole = plain(2, &space);
     let folder = tempfile::tempdir().unwrap();

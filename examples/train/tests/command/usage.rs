@@ -53,6 +53,9 @@ sample = 20
 
 #[test]
 fn threads_processes_and_a_resumed_run_on_another_mesh_print_the_same_losses() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::write(folder.join("run.toml"), SETTINGS).unwrap();
@@ -86,6 +89,9 @@ fn threads_processes_and_a_resumed_run_on_another_mesh_print_the_same_losses() {
 /// its last pass.
 #[test]
 fn idle_stages_are_a_bubble_and_not_communication() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let words = "run --mesh pp=2 --pipeline gpipe --micros 2 --steps 4 --sample 0";
     let output = train(folder.path(), &words.split(' ').collect::<Vec<_>>());
@@ -110,6 +116,9 @@ fn idle_stages_are_a_bubble_and_not_communication() {
 
 #[test]
 fn experts_move_while_a_model_trains() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("run.toml"), SETTINGS).unwrap();
     let base = ["run", "--config", "run.toml", "--experts", "8", "--mesh", "ep=2"];
@@ -144,6 +153,9 @@ fn experts_move_while_a_model_trains() {
 
 #[test]
 fn unequal_ranks_train_with_the_losses_of_equal_ones() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("run.toml"), SETTINGS).unwrap();
     let run = |more: &[&str]| {
@@ -167,6 +179,9 @@ fn unequal_ranks_train_with_the_losses_of_equal_ones() {
 
 #[test]
 fn the_tours_rows_are_one_json_array() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let output = train(folder.path(), &["tour", "--only", "ZeRO-2", "--json", "rows.json"]);
     assert!(
@@ -185,6 +200,9 @@ fn the_tours_rows_are_one_json_array() {
 
 #[test]
 fn a_run_that_was_killed_records_each_step_once_and_draws_all_of_them() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::write(folder.join("run.toml"), SETTINGS).unwrap();
@@ -215,6 +233,9 @@ fn a_run_that_was_killed_records_each_step_once_and_draws_all_of_them() {
 
 #[test]
 fn a_loss_that_is_no_number_fails_and_skipped_steps_are_counted() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("run.toml"), SETTINGS).unwrap();
     let run = |more: &[&str]| {
@@ -273,6 +294,9 @@ fn steps_that_are_skipped_in_a_row_end_a_run_and_replace_no_checkpoint() {
 
 #[test]
 fn a_rank_that_fails_ends_all() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("saved")).unwrap();
     fs::write(folder.path().join("saved/step-00000002.partial"), "").unwrap();
@@ -300,6 +324,9 @@ fn a_rank_that_fails_ends_all() {
 
 #[test]
 fn a_sample_follows_the_prompt_or_a_line_of_the_held_out_text() {
+    if crate::skip::waits_for_its_turn() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let lines: String =
         (0..3000).map(|nth| format!("the ship leaves port {}\n", nth % 7)).collect();

@@ -200,9 +200,9 @@ mod tests {
         let play = HAMLET;
         let text: Vec<u8> = play.iter().copied().cycle().take(2 * LEARNT_FROM).collect();
         let begun = std::time::Instant::now();
-        assert_eq!(Bpe::learn(&text, 2_000), Bpe::learn(&text[..LEARNT_FROM], 2_000));
+        assert_eq!(Bpe::learn(&text, 600), Bpe::learn(&text[..LEARNT_FROM], 600));
         let took = begun.elapsed();
-        assert!(took.as_secs() < 60, "{took:?}");
+        assert!(took.as_secs() < 30, "{took:?}");
     }
 
     #[test]
