@@ -16,12 +16,12 @@ struct Part {
 }
 
 const PARTS: [Part; 6] = [
-    Part { name: "core", most: 41_300, goal: 38_000 },
-    Part { name: "command line", most: 11_117, goal: 10_500 },
-    Part { name: "tests of the library", most: 29_894, goal: 29_000 },
-    Part { name: "trainer", most: 7_680, goal: 7_500 },
+    Part { name: "core", most: 41_299, goal: 38_000 },
+    Part { name: "command line", most: 11_113, goal: 10_500 },
+    Part { name: "tests of the library", most: 29_858, goal: 29_000 },
+    Part { name: "trainer", most: 7_665, goal: 7_500 },
     Part { name: "crates beside the trainer", most: 13_608, goal: 10_500 },
-    Part { name: "bindings", most: 6_550, goal: 5_500 },
+    Part { name: "bindings", most: 6_536, goal: 5_500 },
 ];
 
 /// How far below its number a part may be: then the number is lowered, so that nothing takes the room back.

@@ -98,6 +98,7 @@ fn publications_in_every_way_have_the_same_elements() {
 /// Calls that are repeated are made in every way that is possible, by late ranks, too.
 #[test]
 fn calls_that_explore_have_the_same_elements() {
+    crate::skip::takes_turns!(2);
     let counts = Communicator::run_local(2, |mut comm| {
         for _ in 0..7 {
             repeat(&mut comm);
@@ -126,6 +127,7 @@ fn every_element_arrives_in_registered_memory() {
 /// short chunks needs more publications than slots hold, and runs in the order of the proof.
 #[test]
 fn programs_of_one_host_s_schedules_reach_all_hosts() {
+    crate::skip::takes_turns!(2);
     const RANKS: usize = 64;
     let hosts: Vec<usize> = (0..RANKS).map(|rank| rank / 8).collect();
     Local::new(RANKS).hosts(&hosts).timeout(Duration::from_secs(120)).run(|mut comm| {

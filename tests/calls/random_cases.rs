@@ -192,6 +192,7 @@ fn thousands_of_cases() {
 
 #[test]
 fn encrypted_links_and_threads_in_several_processes() {
+    crate::skip::takes_turns!(2);
     for world in [2, 4, 5] {
         start(World::new("encrypted", world).set("MAYPOLE_ENCRYPT", 1));
     }

@@ -52,18 +52,30 @@ pub(crate) fn every_nth<T>(nth: usize, cases: impl IntoIterator<Item = T>) -> Ve
     cases.into_iter().skip(first % nth).step_by(nth).collect()
 }
 
-/// True if the calling test, which takes seconds, is left out: one in four of such tests runs, others with another
+/// True if the calling test, which takes seconds, is left out: of such tests one in `of` runs, others with another
 /// number in the environment variable `TEST_TURN`, and none without. All run where `TESTS=all`, and so does one
 /// that was asked for by name.
 #[allow(dead_code, reason = "most programs have no such test")]
-pub(crate) fn waits_for_its_turn() -> bool {
+pub(crate) fn waits_for_its_turn(of: u64) -> bool {
     let thread = std::thread::current();
     // Where tests run one after the other, their thread has no name of theirs.
     let name = thread.name().filter(|name| *name != "main");
     let place =
         |name: &str| name.bytes().fold(0, |sum: u64, it| sum.wrapping_mul(31) + u64::from(it));
-    name.is_some_and(|name| waits_for_turn(place(name), 4))
+    name.is_some_and(|name| waits_for_turn(place(name), of))
 }
+
+/// Ends the calling test if it [waits for its turn](waits_for_its_turn).
+#[allow(unused_macros, reason = "most programs have no such test")]
+macro_rules! takes_turns {
+    ($of:literal) => {
+        if crate::skip::waits_for_its_turn($of) {
+            return;
+        }
+    };
+}
+#[allow(unused_imports, reason = "most programs have no such test")]
+pub(crate) use takes_turns;
 
 /// As [`waits_for_its_turn`], for the test at this `place` among `of` that take turns.
 #[allow(dead_code, reason = "most programs have no such test")]

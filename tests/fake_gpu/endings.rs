@@ -64,9 +64,7 @@ fn make_and_close() {
 
 #[test]
 fn memory_of_groups_that_all_have_left_is_freed_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let cases = ["1", "2"].into_iter().flat_map(|devices| PLACES.map(|place| (devices, place)));
     for (devices, place) in skip::every_nth(3, cases) {
         let variables = [("FAKE_CUDA_MEMORY", "120000000"), ("FAKE_CUDA_DEVICES", devices), place];

@@ -57,9 +57,7 @@ fn until_it_fails() {
 
 #[test]
 fn a_link_that_is_cut_ends_the_calls_of_both_hosts_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let (Some(network), Some(world)) = (two_hosts(), world("until_it_fails", 2)) else { return };
     let mut running = on_hosts(&network, world, 2).start();
     running.wait_for("calling", &[0, 1]);

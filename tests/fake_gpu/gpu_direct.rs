@@ -42,9 +42,7 @@ fn sum_direct() {
 /// Ranks of one host reach the slots of one another in place, in one process or in several.
 #[test]
 fn adapters_write_from_gpu_to_gpu_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let processes: [&[&[usize]]; 4] =
         [&[&[0], &[1]], &[&[0], &[1], &[2]], &[&[0, 1], &[2, 3]], &[&[0], &[1], &[2]]];
     let hosts: [&[usize]; 4] = [&[0, 1], &[0, 0, 1], &[0, 0, 1, 1], &[0, 1, 2]];
@@ -126,9 +124,7 @@ fn where_gpus_of_a_host_are_apart_all_use_memory_of_the_hosts_emulated() {
 
 #[test]
 fn gpudirect_that_is_forced_and_impossible_is_an_error_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let stream = (COURIERS, "stream", "ib0", "rank 1: MAYPOLE_CUDA_COURIERS excludes it there");
     let sealed = ("MAYPOLE_ENCRYPT", "1", "ib0", "the job is encrypted");
     for (name, value, device, why) in REFUSALS.into_iter().chain([stream, sealed]) {
@@ -157,9 +153,7 @@ fn a_rank_that_wants_memory_of_the_host_has_it_emulated() {
 
 #[test]
 fn a_write_that_fails_in_the_probe_names_the_stream_and_the_port_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let set = [EXPORTS, (COURIERS, "gpudirect")];
     let Some(world) = on_hosts("sum_direct", &[0, 1], "ib0 takes=0", &set) else { return };
     for ended in world.start().succeed() {

@@ -175,9 +175,7 @@ fn couriers_write_from_slot_to_slot_emulated() {
 /// The second ports are on networks of their own.
 #[test]
 fn ports_that_do_not_reach_all_ranks_carry_nothing_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let devices = ["ib0; ib1 net=1", "ib0; ib1 net=2"];
     let of = |rank: usize| (rank, "FAKE_VERBS_DEVICES", devices[rank]);
     let Some(found) = writers(&[0, 1], "", &[of(0), of(1)]) else { return };
@@ -216,9 +214,7 @@ fn sum_without_end() {
 
 #[test]
 fn a_refused_write_names_the_rank_and_the_remedy_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let Some(world) = over_verbs("sum_without_end", &[0, 1], "ib0 refuse=1") else { return };
     for ended in world.start().succeed() {
         let error = ended.only("error").to_owned();

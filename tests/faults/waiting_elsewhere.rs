@@ -110,6 +110,7 @@ fn check_chain(told: &[(usize, String, String)], call: &str) {
 
 #[test]
 fn a_rank_that_waits_in_a_message_of_another_group_is_not_blamed() {
+    crate::skip::takes_turns!(2);
     let call = "rank 1 is in recv(1 x u8, from rank 0, tag 5)";
     check_chain(&of_threads(3, in_a_message), call);
     check_chain(&of_processes("message", 3), call);
@@ -117,6 +118,7 @@ fn a_rank_that_waits_in_a_message_of_another_group_is_not_blamed() {
 
 #[test]
 fn a_rank_that_waits_in_an_exchange_is_not_blamed() {
+    crate::skip::takes_turns!(2);
     check_chain(&of_threads(3, in_an_exchange), "rank 1 is in split()");
     check_chain(&of_processes("exchange", 3), "rank 1 is in split()");
 }
@@ -141,6 +143,7 @@ fn check_numbers(told: &[(usize, String, String)]) {
 
 #[test]
 fn ranks_of_a_group_are_numbered_as_in_the_communicator_of_the_error() {
+    crate::skip::takes_turns!(2);
     check_numbers(&of_threads(4, in_a_pair));
     check_numbers(&of_processes("pairs", 4));
 }

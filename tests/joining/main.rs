@@ -3,6 +3,8 @@
 
 #[path = "../common/proxy.rs"]
 mod proxy;
+#[path = "../common/skip.rs"]
+mod skip;
 #[path = "../common/spawn.rs"]
 mod spawn;
 

@@ -1,5 +1,7 @@
 //! Messages between two ranks and groups of them, whether they arrive or fail.
 
+#[path = "../common/skip.rs"]
+mod skip;
 #[path = "../common/spawn.rs"]
 mod spawn;
 

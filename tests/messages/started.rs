@@ -277,11 +277,13 @@ pub(crate) fn rank_process(role: &str) {
 
 #[test]
 fn messages_between_threads_and_processes() {
+    crate::skip::takes_turns!(2);
     everywhere(everything);
 }
 
 #[test]
 fn encrypted_messages() {
+    crate::skip::takes_turns!(2);
     World::new("tcp", 3).set("MAYPOLE_ENCRYPT", 1).start().succeed();
     let mixed = World::new("mixed", 4).hosts(&[0, 0, 1, 1]);
     mixed.set("MAYPOLE_ENCRYPT", 1).start().succeed();

@@ -46,6 +46,7 @@ fn everything(
 /// Those of which `works_in_place` says so, and no others.
 #[test]
 fn algorithms_that_claim_to_work_in_place_do() {
+    crate::skip::takes_turns!(2);
     let mut fails = HashSet::new();
     everything(worlds(), |algorithm, collective, schedules, case| {
         let proof = verify(collective, schedules, Placement::InPlace);

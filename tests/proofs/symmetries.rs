@@ -87,6 +87,7 @@ fn objection(
 
 #[test]
 fn schedules_that_are_called_symmetric_are() {
+    crate::skip::takes_turns!(2);
     let regular = (1..=12).flat_map(|count| [2, 3, 4, 8].map(|width| (count, width)));
     let mut hierarchical = 0;
     for shape in (1..=40).chain([64]).map(|world| (world, 1)).chain(regular).chain([(16, 4)]) {

@@ -36,6 +36,7 @@ fn calls_have_the_bits_of_the_oracle() {
 /// times.
 #[test]
 fn ranks_explore_in_the_same_calls_whatever_programs_they_keep() {
+    crate::skip::takes_turns!(2);
     const LONGEST: usize = 256 << 10;
     let ranks = Local::new(3).run(|mut comm| {
         let me = comm.rank();
@@ -192,6 +193,7 @@ fn copy_from_one_that_gives_up() {
 
 #[test]
 fn what_is_copied_late_is_right_or_an_error() {
+    crate::skip::takes_turns!(2);
     for delay in [0, 2_000, 5_000, 9_000] {
         let world = world("one gives up while others copy", 2);
         let ended = world.set("TEST_DELAY", delay).start().end();

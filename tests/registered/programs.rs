@@ -185,6 +185,7 @@ fn able(access: ReachedMemory) -> BTreeSet<(&'static str, bool)> {
 
 #[test]
 fn copies_have_the_bits_of_programs_through_slots() {
+    crate::skip::takes_turns!(2);
     let able = able(ReachedMemory::Copied);
     let one_way = ["all_gather", "all_to_all", "broadcast", "gather", "scatter"];
     // Between two ranks, an exclusive scan only moves bytes.
@@ -235,6 +236,7 @@ fn what_a_peer_no_longer_holds_is_not_taken() {
 
 #[test]
 fn programs_have_the_bits_of_those_on_private_memory() {
+    crate::skip::takes_turns!(2);
     let able = able(ReachedMemory::Registered);
     for collective in Collective::all(0).into_iter().filter(|it| *it != Collective::Barrier) {
         let may = (collective.name(), collective != Collective::AllToAll);

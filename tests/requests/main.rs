@@ -1,5 +1,7 @@
 //! Requests, the groups that they run in, and what ends them.
 
+#[path = "../common/skip.rs"]
+mod skip;
 #[path = "../common/spawn.rs"]
 mod spawn;
 

@@ -118,6 +118,7 @@ fn panic_in_scope(comm: &mut Communicator, data: &mut [u64]) {
 /// waits for its deadline.
 #[test]
 fn a_panic_fails_the_group_if_peers_do_not_start_the_requests() {
+    crate::skip::takes_turns!(2);
     let since = Instant::now();
     Local::new(2).timeout(LIMIT).run(|mut comm| {
         let mut group = comm.duplicate().unwrap();
@@ -205,6 +206,7 @@ fn deadlines_nest_and_end_with_their_guards() {
 /// After the guard is gone, a peer may come later than its deadline was.
 #[test]
 fn a_deadline_ends_with_its_guard() {
+    crate::skip::takes_turns!(2);
     for hosts in [[0, 0], [0, 1]] {
         Local::new(2).hosts(&hosts).timeout(LIMIT).run(|mut comm| {
             comm.barrier().unwrap();

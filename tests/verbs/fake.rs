@@ -83,6 +83,7 @@ fn a_port_near_the_ranks_cores_is_preferred() {
 /// The first port of every host is active, and leads to a network of storage.
 #[test]
 fn ports_that_reach_nobody_are_given_up_for_the_next() {
+    crate::skip::takes_turns!(2);
     let devices = |host: usize| format!("store0 net={} speed=64; mlx5_0 speed=32", 10 + host);
     let Some(world) = ib("chosen", 3, "") else { return };
     let mut world = world.hosts(&[0, 0, 1]);
@@ -95,12 +96,14 @@ fn ports_that_reach_nobody_are_given_up_for_the_next() {
 /// Ports of equal rate whose networks are apart: a choice in turn by ranks would connect no pair.
 #[test]
 fn ranks_whose_ports_are_on_different_networks_share_one() {
+    crate::skip::takes_turns!(2);
     let Some(world) = ib("chosen", 2, "rail0 net=0; rail1 net=1") else { return };
     assert_eq!(used(&world.start().succeed()), ["rail0", "rail0"]);
 }
 
 #[test]
 fn ports_that_do_not_reach_each_other_are_told() {
+    crate::skip::takes_turns!(2);
     let Some(world) = ib("join", 2, "") else { return };
     let device = |rank: usize| format!("alone{rank} net={rank}");
     let world = world.set_of(0, "FAKE_VERBS_DEVICES", device(0));
@@ -139,6 +142,7 @@ fn a_port_that_is_down_for_a_second_ends_no_job() {
 
 #[test]
 fn a_port_that_stays_down_is_named_by_all_ranks() {
+    crate::skip::takes_turns!(2);
     let Some(world) = ib("down", 3, "ib0") else { return };
     for rank in world.start().succeed() {
         let error = rank.said("error").join(" ");

@@ -37,7 +37,7 @@ pub fn socket(signal: i32) -> io::Result<UnixStream> {
     arrived.set_nonblocking(true)?;
     let owner = OwnerProcess::current();
     // A child that was forked has inherited the handler, and the socket of its parent.
-    let tell = move || drop(owner.is_current().then(|| send(&handler, b"!", SendFlags::DONTWAIT)));
+    let tell = move || _ = owner.is_current().then(|| send(&handler, b"!", SendFlags::DONTWAIT));
     // SAFETY: the handler makes a load, a comparison and one system call, whose wrapper neither
     // allocates nor locks nor panics.
     unsafe { register(signal, tell) }?;

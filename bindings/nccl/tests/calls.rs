@@ -234,17 +234,13 @@ fn replay(trace: &str) {
 
 #[test]
 fn every_collective_is_right() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     run("collectives", "all", &[Processes(2), Threads(3), Processes(4), Processes(1), OnOneGpu(2)]);
 }
 
 #[test]
 fn a_factor_is_that_of_its_rank_and_read_when_it_has_to_be() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     run("collectives", "factors", &[Processes(2), Threads(3), Processes(1)]);
     run("collectives", "late_factor", &[Processes(2), Processes(1)]);
 }
@@ -267,9 +263,7 @@ fn calls_on_any_stream_run_in_their_order() {
 
 #[test]
 fn messages_are_right() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     run("messages", "alone", &[Processes(2), Threads(3)]);
     run("messages", "all_to_all", &[Processes(2), Processes(3), Threads(4), Processes(1)]);
     run("messages", "in_order", &[Processes(2), Threads(3), Processes(1)]);
@@ -306,18 +300,14 @@ fn a_group_has_calls_of_three_communicators() {
 
 #[test]
 fn communicators_are_split() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     run("groups", "split", &[Processes(2), Processes(4), Threads(3)]);
     run("groups", "split_often", &[Processes(2), Threads(2)]);
 }
 
 #[test]
 fn thirty_communicators_are_used_at_the_same_time() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     // Each takes 35 MiB.
     let memory = [("FAKE_CUDA_MEMORY", "4294967296")];
     let _turn = TURN.read().unwrap();
@@ -326,17 +316,13 @@ fn thirty_communicators_are_used_at_the_same_time() {
 
 #[test]
 fn one_thread_has_all_ranks() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     run("groups", "one_thread", &[Processes(1)]);
 }
 
 #[test]
 fn no_call_waits_for_another_rank() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let _turn = TURN.write().unwrap();
     for test in ["calls", "groups", "splits", "counts", "messages"] {
         for ranks in half(&[Processes(2), Threads(2), Processes(3), OnOneGpu(2)]) {
@@ -496,17 +482,13 @@ fn calls_that_differ_are_an_error_on_all_ranks() {
 
 #[test]
 fn a_rank_that_does_not_call_is_an_error_after_the_timeout() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     fail("timeout", &[("MAYPOLE_TIMEOUT", "2")]);
 }
 
 #[test]
 fn a_call_after_a_rank_has_left_is_an_error_long_before_the_timeout() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     fail("left", &[]);
 }
 
@@ -517,9 +499,7 @@ const HOST: (&str, &str) = (PEER.0, "host");
 /// memory of the host.
 #[test]
 fn gpus_that_do_not_reach_each_other_meet_in_memory_of_the_host() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let _turn = TURN.read().unwrap();
     let apart = ("FAKE_CUDA_NO_PEERS", "all");
     let cases = [
@@ -556,9 +536,7 @@ fn gpus_that_do_not_reach_each_other_meet_in_memory_of_the_host() {
 
 #[test]
 fn a_communicator_that_cannot_be_made_is_an_error_on_all_ranks() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     fail("no_init", &[("FAKE_CUDA_NO_PEERS", "all"), PEER]);
     for mirror in ["all", "0-1"] {
         let text = fail("no_init", &[("FAKE_CUDA_MIRROR", mirror), PEER]);
@@ -613,18 +591,14 @@ fn communicators_are_made_without_blocking() {
 
 #[test]
 fn nothing_is_left_of_communicators() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     run("hard", "nothing_left", &[Processes(2), Processes(3), Threads(3)]);
     run("hard", "nothing_left_of_aborts", &[Processes(2), Processes(3)]);
 }
 
 #[test]
 fn calls_are_captured() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     run_and_leave(
         "captures",
         "first_call",
@@ -638,57 +612,43 @@ fn calls_are_captured() {
 
 #[test]
 fn the_calls_of_data_parallelism_are_right() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     replay("ddp");
 }
 
 #[test]
 fn the_calls_of_sharded_parameters_are_right() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     replay("fsdp2");
 }
 
 #[test]
 fn the_calls_of_pipelines_are_right() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     replay("p2p");
 }
 
 #[test]
 fn the_calls_of_mixtures_of_experts_are_right() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     replay("moe");
 }
 
 #[test]
 fn the_calls_of_graphs_are_right() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     replay("graph");
 }
 
 #[test]
 fn the_calls_of_aborts_are_right() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     replay("abort");
 }
 
 #[test]
 fn the_calls_of_groups_of_groups_are_right() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     replay("destroy");
 }
 
@@ -711,9 +671,7 @@ fn what_waits_for_ranks_need_not_hold_up_its_caller() {
 
 #[test]
 fn a_split_that_nobody_joins_is_aborted() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     run_and_leave("states", "never_split", &[Processes(2), Threads(2)]);
 }
 
@@ -725,9 +683,7 @@ fn threads_on_one_gpu_need_streams_of_their_own() {
 
 #[test]
 fn another_library_serves_gpus_that_do_not_reach_each_other() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let Some((built, _)) = Built::get() else { return };
     let real = built.folder.path().join("libreal.so");
     let mut compile = Command::new("cc");

@@ -107,9 +107,7 @@ fn first_difference(emulator: &Emulator) -> Option<String> {
 
 #[test]
 fn calls_move_and_post_as_much_as_their_programs_say_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let Some(emulator) = emulator() else { return };
     assert_eq!(first_difference(emulator), None);
     let edits = [("(self.launch.tells_late) {", "(false) {")];
@@ -130,9 +128,7 @@ fn one_shot(world: usize, bytes: usize) -> Case {
 /// loads of up to eight sources together.
 #[test]
 fn lines_cost_bytes_slots_cost_flags_and_loads_are_awaited_together_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let Some(emulator) = emulator() else { return };
     let movers = THREADS - 1;
     for (world, bytes) in [2, 4, 8].into_iter().flat_map(|it| [(it, 32 << 10), (it, 64 << 10)]) {

@@ -55,17 +55,13 @@ fn check_world(world: usize, counts: &[usize]) {
 
 #[test]
 fn every_algorithm_has_the_bits_of_the_executor_among_few_ranks_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     (1..=4).for_each(|world| check_world(world, &[0, 7, 500]));
 }
 
 #[test]
 fn every_algorithm_has_the_bits_of_the_executor_among_more_ranks_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     [5, 8].into_iter().for_each(|world| check_world(world, &[100]));
     let Some(emulator) = emulator() else { return };
     for case in mutants::cases_of_many(1) {
@@ -146,9 +142,7 @@ const ONE_LANE: Machine =
 /// A rank that makes another call is named by those that wait for it, and by those that do not.
 #[test]
 fn a_rank_that_makes_another_call_is_named_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let Some(emulator) = emulator() else { return };
     for protocol in [Protocol::Simple, Protocol::LowLatency] {
         let case = Case { other_rank: Some(1), ..mutants::sensitive_cases(1)[0].clone() };

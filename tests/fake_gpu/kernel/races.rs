@@ -34,9 +34,7 @@ fn told(failure: &Option<Failure>) -> String {
 
 #[test]
 fn publications_are_free_of_races_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     for protocol in [Protocol::Simple, Protocol::LowLatency] {
         let failure = first_failure(protocol, |text| text);
         assert!(matches!(failure, None | Some(None)), "{}", told(&failure.unwrap()));
@@ -45,9 +43,7 @@ fn publications_are_free_of_races_emulated() {
 
 #[test]
 fn every_planted_race_is_found_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     for mistake in Mistake::found_by(&["watched"], false) {
         let run = |plant: &dyn Fn(String) -> String| first_failure(Protocol::Simple, plant);
         let Some(failure) = mistake.planted(run) else { return };

@@ -43,9 +43,7 @@ impl Calls {
 
 #[test]
 fn short_calls_are_right_in_every_order_of_events_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let Some(program) = or_skipped(Calls::edited(|text| text)) else { return };
     for (ranks, seed) in (1..=5).flat_map(|ranks| (0..6).map(move |seed| (ranks, seed))) {
         assert_eq!(program.run(seed, ranks, 60, -1), RIGHT, "{ranks} ranks, seed {seed}");
@@ -68,9 +66,7 @@ fn short_calls_that_do_not_match_are_noticed_emulated() {
 /// Each of these must be seen by some seed.
 #[test]
 fn mistakes_in_short_calls_are_caught_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     for mistake in Mistake::found_by(&["short"], false) {
         let Some(program) = mistake.planted(|plant| Calls::edited(plant)) else { return };
         // Flags are old after many calls.

@@ -25,9 +25,7 @@ fn equal(text: &Text, expected: &Text) {
 
 #[test]
 fn a_folder_has_the_rows_of_its_text_in_memory_however_it_is_cut() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     let text = play();
     // A cut in the middle of a word, and files of a single letter.

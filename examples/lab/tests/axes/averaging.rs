@@ -113,9 +113,7 @@ fn an_outer_rate_of_one_without_momentum_is_local_sgd() {
 /// With four outer steps only, the loss still falls, and a fiftieth of the bytes is sent.
 #[test]
 fn outer_steps_send_a_fiftieth_and_learn() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let schedule = RateSchedule::constant(3e-3);
     let recipe = Recipe { rows: 16, schedule, ..recipe(200) };
     let run = |sharding: DataForm| {

@@ -15,9 +15,7 @@ fn pairs() -> impl Iterator<Item = (AxisChoice, AxisChoice)> {
 
 #[test]
 fn every_pair_that_combines_trains_as_one_process() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let dense = Recipe { steps: 2, ..small() };
     let sparse = with_experts(dense.clone(), 4);
     let mut references: Vec<(Parallelism, Run<f64>)> = Vec::new();

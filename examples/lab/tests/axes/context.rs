@@ -107,9 +107,7 @@ fn mistakes_show_forward_or_only_backward() {
 
 #[test]
 fn twenty_steps_end_where_one_process_ends() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let task = full();
     let reference: Run<f32> = train(&task, &Parallelism::default());
     let setups =

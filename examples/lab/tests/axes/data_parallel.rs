@@ -17,9 +17,7 @@ fn adam() -> Recipe {
 
 #[test]
 fn buckets_of_any_size_with_and_without_overlap_are_bitwise_the_rank_ordered_sum() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let recipe = adam();
     for ranks in skip::every_nth(2, [2, 4]) {
         let alone = recipe.alone(ranks, 1, SumFirst::MicroBatches);
@@ -38,9 +36,7 @@ fn buckets_of_any_size_with_and_without_overlap_are_bitwise_the_rank_ordered_sum
 
 #[test]
 fn two_ranks_train_as_one_process_with_the_whole_batch_does() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let recipe = Recipe::default();
     let difference =
         recipe.ranks(2, 1, WHOLE).difference(&recipe.alone(1, 1, SumFirst::MicroBatches));
@@ -49,9 +45,7 @@ fn two_ranks_train_as_one_process_with_the_whole_batch_does() {
 
 #[test]
 fn micro_batches_are_bitwise_added_in_place_and_close_to_the_whole_batch() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let recipe = Recipe::default();
     let outcome = recipe.ranks(2, 2, WHOLE);
     assert!(outcome.difference(&recipe.alone(2, 2, SumFirst::MicroBatches)).bitwise);
@@ -61,9 +55,7 @@ fn micro_batches_are_bitwise_added_in_place_and_close_to_the_whole_batch() {
 
 #[test]
 fn every_form_of_zero_is_bitwise_data_parallelism() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let recipe = adam();
     for ranks in skip::every_nth(2, [2, 3]) {
         let recipe = Recipe { rows: 6, ..recipe.clone() };
@@ -98,9 +90,7 @@ fn flat_buffers_are_in_registered_memory() {
 
 #[test]
 fn shards_accumulate_over_micro_batches() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let recipe = adam();
     let [ranks_first, micro_first] =
         [SumFirst::Ranks, SumFirst::MicroBatches].map(|first| recipe.alone(2, 4, first));

@@ -83,9 +83,7 @@ fn global(
 
 #[test]
 fn twenty_steps_end_where_one_process_ends() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let task = task();
     let reference: Run<f32> = train(&task, &alone(&setup("", None)));
     assert!(reference.outcome.losses[19] < reference.outcome.losses[0]);

@@ -49,9 +49,7 @@ fn variants(text: &str) -> Vec<Parallelism> {
 
 #[test]
 fn dense_meshes_train_as_one_process() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let meshes = [
         "dp=2",
         "tp=2",
@@ -76,9 +74,7 @@ fn three_axes_and_four_train_as_one_process() {
 
 #[test]
 fn meshes_with_experts_train_as_one_process() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let meshes =
         ["ep=2", "ep=4", "dp=2,ep=2", "pp=2,ep=2", "ep=2,tp=2", "ep=2,cp=2", "dp=2,pp=2,ep=2,tp=2"];
     let setups = meshes.into_iter().flat_map(variants);
@@ -104,9 +100,7 @@ fn check_twenty_steps(task: &Recipe, setups: &[Parallelism]) {
 
 #[test]
 fn twenty_steps_end_where_one_process_ends() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let meshes =
         ["dp=2,tp=2", "dp=2,pp=2", "pp=2,tp=2", "dp=2,pp=2,tp=2", "cp=2,tp=2", "dp=2,pp=2,cp=2"];
     check_twenty_steps(&full(), &meshes.map(|text| Parallelism { micros: 2, ..mesh(text) }));
@@ -114,9 +108,7 @@ fn twenty_steps_end_where_one_process_ends() {
 
 #[test]
 fn twenty_steps_with_experts_end_where_one_process_ends() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let meshes = ["dp=2,ep=2", "pp=2,ep=2", "ep=2,cp=2", "ep=2,tp=2"];
     let setups =
         meshes.map(|text| Parallelism { micros: 2, router: Some(router(4)), ..mesh(text) });
@@ -126,9 +118,7 @@ fn twenty_steps_with_experts_end_where_one_process_ends() {
 /// The norm of a gradient that is in parts on many ranks, some of it on several.
 #[test]
 fn clipping_clips_alike_on_every_mesh() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let task = Recipe { clip: Some(0.05), ..small() };
     let meshes = ["dp=2", "tp=2", "dp=2,pp=2,tp=2", "cp=2,tp=2"];
     check(&task, &meshes.map(mesh));

@@ -49,9 +49,7 @@ fn check(task: &Recipe, setups: &[Parallelism]) {
 
 #[test]
 fn every_form_of_zero_has_the_bits_of_data_parallelism() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let architecture = Architecture::Llama { kv_heads: 2 };
     let config = Config { architecture, ..Config::default() };
     let schedule = RateSchedule::constant(1e-3);
@@ -84,9 +82,7 @@ fn divided_layers_train_as_whole_ones() {
 
 #[test]
 fn twenty_steps_over_tensor_ranks_end_where_one_process_ends() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let mut task = full();
     task.config.architecture = Architecture::Llama { kv_heads: 2 };
     let reference: Run<f32> = train(&task, &Parallelism::default());
@@ -148,9 +144,7 @@ fn divided_positions_train_as_whole_rows() {
 
 #[test]
 fn meshes_of_several_axes_train_as_one_process() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let mut setups = Vec::new();
     for text in ["dp=2,tp=2", "dp=2,pp=2", "pp=2,tp=2", "cp=2,tp=2", "dp=2,cp=2", "dp=2,pp=2,tp=2"]
     {

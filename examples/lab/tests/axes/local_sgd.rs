@@ -15,9 +15,7 @@ use maypole_trainer::train::schedule::RateSchedule;
 
 #[test]
 fn averaging_after_every_step_of_sgd_is_data_parallelism() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let recipe = Recipe::default();
     let outcome = recipe.ranks(2, 1, DataForm::Local { every: 1 });
     let difference = outcome.difference(&recipe.alone(2, 1, SumFirst::MicroBatches));
@@ -26,9 +24,7 @@ fn averaging_after_every_step_of_sgd_is_data_parallelism() {
 
 #[test]
 fn averaging_now_and_then_is_bitwise_its_simulation() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     for clip in [None, Some(0.5)] {
         compare_with_its_simulation(clip);
     }

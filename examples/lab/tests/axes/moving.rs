@@ -51,9 +51,7 @@ fn setups() -> Vec<Parallelism> {
 
 #[test]
 fn training_with_experts_on_the_move_is_training_with_experts_that_stay() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     for rule in skip::every_nth(2, [Rule::Sgd, ADAMW]) {
         let task = Recipe { rows: 12, ..task(rule) };
         let stay = Recipe { rebalance: None, ..task.clone() };

@@ -51,9 +51,7 @@ fn every_schedule_has_the_bits_of_one_process() {
 
 #[test]
 fn twenty_steps_of_the_full_model_have_the_bits_of_one_process() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let task = full();
     let reference = reference(&task, 4);
     for schedule in skip::every_nth(2, SCHEDULES) {

@@ -220,9 +220,7 @@ fn use_schedule(schedule: &RateSchedule, step: u64) {
 
 #[test]
 fn names_of_schedules_meshes_and_mistakes_are_read_or_refused() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let seeds = [
         "gpipe",
         "1f1b",

@@ -122,9 +122,7 @@ fn every_pair(config: &Config, setups: &[Parallelism]) {
 
 #[test]
 fn any_mesh_reads_what_any_other_wrote_to_the_bit() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     every_pair(&small().config, &dense());
     every_pair(&with_experts(small(), 4).config, &experts());
 }

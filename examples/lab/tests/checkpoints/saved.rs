@@ -78,9 +78,7 @@ const FSDP: Sharding = Sharding::Fsdp { prefetch: true };
 
 #[test]
 fn a_resumed_run_is_bitwise_the_uninterrupted_one() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     for sharding in [DATA, Sharding::Zero1, Sharding::Zero2, FSDP] {
         let whole = tempfile::tempdir().unwrap();
         let halves = tempfile::tempdir().unwrap();
@@ -126,9 +124,7 @@ fn training_goes_on_on_another_mesh() {
 /// The scale of losses has a state: the number of steps since it last changed.
 #[test]
 fn a_resumed_run_in_f16_is_bitwise_the_uninterrupted_one() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     for sharding in [DATA, FSDP] {
         let whole = tempfile::tempdir().unwrap();
         let halves = tempfile::tempdir().unwrap();

@@ -172,9 +172,7 @@ fn silent_mistakes_change_no_number() {
 
 #[test]
 fn without_a_mistake_nothing_is_noticed() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     for fault in Mistake::ALL {
         let (task, setup) = setup_with_effect(fault);
         assert!(!crate::support::differs(&task, &setup, None), "{} without {fault:?}", setup.mesh);
@@ -184,9 +182,7 @@ fn without_a_mistake_nothing_is_noticed() {
 /// So the loss alone does not show most mistakes.
 #[test]
 fn the_loss_falls_in_spite_of_most_mistakes() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let falls = |fault: &Mistake| {
         let (task, setup) = setup_with_effect(*fault);
         let task = Recipe { steps: 12, mistake: Some(*fault), ..task };

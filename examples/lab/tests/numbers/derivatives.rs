@@ -184,9 +184,7 @@ fn recomputed_activations_give_the_same_gradients() {
 /// Heads of keys for each, for some and for all heads of queries.
 #[test]
 fn gradients_of_a_llama_are_finite_differences() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     for kv_heads in [6, 2, 1] {
         let architecture = Architecture::Llama { kv_heads };
         let config = Config { heads: 6, architecture, ..SMALL };
@@ -206,9 +204,7 @@ fn gradients_of_a_llama_are_finite_differences() {
 
 #[test]
 fn gradients_of_experts_and_routers_are_finite_differences() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let subject = check(Some(ROUTER), false);
     let (load, dropped) = subject.decisions();
     assert!(
@@ -219,9 +215,7 @@ fn gradients_of_experts_and_routers_are_finite_differences() {
 
 #[test]
 fn a_dropped_choice_has_no_gradient_but_that_of_the_even_load() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     for recompute in [false, true] {
         let subject = check(Some(Router { capacity: Some(0.75), ..ROUTER }), recompute);
         let (load, dropped) = subject.decisions();
@@ -235,9 +229,7 @@ fn a_dropped_choice_has_no_gradient_but_that_of_the_even_load() {
 /// in the router's tensor and in those of layers before it.
 #[test]
 fn a_missing_gate_gradient_is_detected() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let errors = Subject::new(Some(ROUTER), Some(Mistake::GatesForgotten)).errors();
     let far = |wanted: &str| errors.iter().find(|(name, _)| name == wanted).unwrap().1 > 1e-3;
     assert!(

@@ -108,9 +108,7 @@ fn fully_sharded_ranks_gather_two_units_at_most() {
 /// Counted by the allocator, on meshes of all axes, with and without recomputation.
 #[test]
 fn activations_and_units_are_what_the_formulas_say() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let meshes = [
         "",
         "tp=2",
@@ -183,9 +181,7 @@ fn compare(config: &Config, setup: &Parallelism, recompute: bool) {
 /// and the logarithms of a ring have 32 bits. Counted by the allocator.
 #[test]
 fn activations_of_sixteen_bits_take_sixteen_bits() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let llama = Architecture::Llama { kv_heads: 2 };
     for text in skip::every_nth(2, ["", "tp=2", "cp=2", "pp=2", "dp=2", "dp=2,tp=2"]) {
         for (recompute, architecture) in
@@ -221,9 +217,7 @@ fn activations_of_sixteen_bits_take_sixteen_bits() {
 /// are of another kind.
 #[test]
 fn no_activation_is_left_after_many_steps() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let few = Router { capacity: Some(1.0), ..router(4) };
     let config = Config { experts: 4, layers: 2, ..Config::default() };
     let experts = Recipe { config, ..full() };

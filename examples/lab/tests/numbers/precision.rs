@@ -28,9 +28,7 @@ fn recipe(steps: u64) -> Recipe {
 
 #[test]
 fn sixteen_bits_train_as_well_within_one_part_in_a_hundred() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let recipe = recipe(40);
     let wide = recipe.alone(1, 1, SumFirst::MicroBatches);
     let last = |outcome: &maypole_lab::compare::TrainingOutcome| {
@@ -57,9 +55,7 @@ fn sixteen_bits_train_as_well_within_one_part_in_a_hundred() {
 
 #[test]
 fn sixteen_bits_are_the_same_bits_in_every_sharding() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let recipe = recipe(5);
     let train = |sharding| {
         recipe.each_rank(
@@ -246,9 +242,7 @@ fn an_infinite_gradient_on_one_rank_skips_the_step_on_all() {
 
 #[test]
 fn a_scale_beyond_f16_comes_down_by_itself() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let recipe = recipe(25);
     let scaled = |trainer: &mut Trainer<f32>| {
         recipe.narrow::<f16>(trainer);

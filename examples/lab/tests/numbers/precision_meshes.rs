@@ -206,9 +206,7 @@ fn apart(a: f64, b: f64) -> f64 {
 /// differs changes the rounding of many later ones.
 #[test]
 fn sixteen_bits_train_on_meshes_as_in_one_process() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let last = |losses: &[f64]| losses[20..].iter().sum::<f64>() / 5.0;
     let all = Partly::default();
     let alone = narrow("", 4, 25, &all);

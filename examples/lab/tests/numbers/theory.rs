@@ -91,9 +91,7 @@ fn parameters_of_a_place_are_the_formulas() {
 /// To the byte, by group, on every rank: the library's counters equal the formulas.
 #[test]
 fn bytes_that_leave_a_rank_are_the_formulas() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let meshes = [
         "tp=2",
         "pp=2",

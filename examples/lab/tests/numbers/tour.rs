@@ -27,9 +27,7 @@ use std::rc::Rc;
 /// By three steps of half of them, and of all by as many as the command takes where `TESTS=all`.
 #[test]
 fn every_row_of_the_tour_passes() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let steps = (!runs_all()).then_some(3);
     let settings = TourSettings { steps, ..TourSettings::default() };
     let checks = every_nth(2, checks());
@@ -52,9 +50,7 @@ fn with_fault(axis: &str, fault: Mistake) -> TourRow {
 /// A mistake on a single rank, or with a single token, is enough to fail a row.
 #[test]
 fn a_mistake_fails_its_row() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     for (axis, fault) in [
         // Ranks do not divide this vocabulary. The mistake loses only its last token.
         ("tensor, byte pairs", Mistake::VocabularyRemainder),
@@ -148,9 +144,7 @@ impl Attention<f32> for KeptLonger {
 /// An interleaved stage keeps a part of its activations one micro-batch too long.
 #[test]
 fn activations_that_are_kept_one_micro_batch_longer_fail_their_row() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let keep = |trainer: &mut Trainer<f32>| {
         let pipeline = &trainer.parts.pipeline;
         let layers =
@@ -206,9 +200,7 @@ fn rounding<H: HalfFloat>(trainer: &mut Trainer<f32>) -> Result<()> {
 
 #[test]
 fn masters_that_are_rounded_fail_the_rows_of_16_bits() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     for axis in ["bf16", "bf16, ZeRO-1"] {
         let row = with_plant(axis, rounding::<bf16>);
         assert!(!row.pass && row.difference > row.bound, "{row:?}");
@@ -220,9 +212,7 @@ fn masters_that_are_rounded_fail_the_rows_of_16_bits() {
 /// Ranks with different weights are a failed row, and the tour continues.
 #[test]
 fn ranks_that_differ_fail_their_row() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     for axis in ["data, sums overlapped", "micro-batches", "without a rank that died"] {
         let row = with_plant(axis, |trainer| {
             let rank = trainer.groups.world.rank() as f32;
@@ -250,9 +240,7 @@ fn experts_that_take_half_of_their_tokens_fail_their_row() {
 /// What a rank holds for a moment is the same after many steps.
 #[test]
 fn units_do_not_grow_with_the_steps() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let recipe = Recipe { steps: 0, ..Recipe::default() };
     let look = |trainer: &mut Trainer<f32>| {
         let text = recipe.text();

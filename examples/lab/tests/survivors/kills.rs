@@ -50,17 +50,13 @@ fn kills_at_random_places_leave_the_losses_of_the_smaller_world() {
 
 #[test]
 fn more_kills() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     kills(18, 16);
 }
 
 #[test]
 fn still_more_kills() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     kills(34, 16);
 }
 
@@ -77,9 +73,7 @@ fn ranks_die_one_after_another_until_one_is_left() {
 
 #[test]
 fn two_that_are_no_neighbours_may_die_at_once_and_neighbours_may_not() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let case = |deaths: Vec<(usize, u64)>| {
         let sharding = Sharding::Zero1;
         Mortals { ranks: 4, sharding, rows: 12, deaths }

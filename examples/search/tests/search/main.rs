@@ -62,9 +62,7 @@ fn plain(ranks: usize, space: &SearchSpace) -> SearchJournal {
 /// step on the way would give another loss.
 #[test]
 fn the_same_trial_wins_on_any_number_of_ranks() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let space = small();
     let one = plain(1, &space);
     let trials: Vec<usize> = one.rungs.iter().map(|rung| rung.outcomes.len()).collect();
@@ -152,9 +150,7 @@ fn a_trial_that_diverges_crashes_or_makes_no_model_is_a_row() {
 
 #[test]
 fn a_search_that_was_stopped_goes_on_after_the_last_finished_rung() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let space = small();
     let whole = plain(2, &space);
     let folder = tempfile::tempdir().unwrap();

@@ -69,9 +69,7 @@ fn a_run_that_saves_after_every_step_says_how_much_of_its_time_that_takes() {
 
 #[test]
 fn shares_of_pipelines_of_tensor_groups_and_of_moving_experts_sum_to_100() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     let meshes = [
         ("--mesh pp=2,tp=2 --micros 4", 4),

@@ -11,9 +11,7 @@ const RANKS: usize = 4;
 
 #[test]
 fn hosts_that_are_apart_train_as_one_process() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/common/delay.c");
     let network = compile_carrier(&source, folder.path())

@@ -53,25 +53,19 @@ fn memory_stays(options: &str) {
 
 #[test]
 fn memory_of_replicas_does_not_grow() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     memory_stays("--mesh dp=2 --layers 1");
 }
 
 #[test]
 fn memory_of_pipeline_stages_does_not_grow() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     memory_stays("--mesh pp=2 --layers 2");
 }
 
 /// The number of tokens of each expert changes with every step, and so do the lengths of messages.
 #[test]
 fn memory_of_experts_does_not_grow_with_new_lengths_in_every_step() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     memory_stays("--mesh ep=2 --layers 1 --experts 4 --rebalance 50");
 }

@@ -34,9 +34,7 @@ fn command(words: &str) -> Command {
 
 #[test]
 fn a_closed_pipe_ends_every_command_without_a_message() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     for words in commands() {
         let mut child =
             command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -36,9 +36,7 @@ pub(crate) fn losses_of(output: &Output) -> Vec<String> {
 
 #[test]
 fn meshes_of_processes_train_as_one_process() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let dense = losses(&[]);
     assert_eq!(
         losses(&["--processes", "--mesh=dp=2,pp=2,tp=2", "--micros=2", "--sequence"]),

@@ -96,9 +96,7 @@ fn impossible_sizes_and_numbers_are_refused() {
 
 #[test]
 fn choices_that_do_not_go_together_are_refused() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     refused(
         folder.path(),

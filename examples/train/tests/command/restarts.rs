@@ -75,9 +75,7 @@ fn kill_at_random_steps(kills: usize, seed: u64) {
 
 #[test]
 fn a_run_that_is_killed_and_started_again_has_the_losses_of_an_undisturbed_run() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     kill_at_random_steps(3, 1);
 }
 

@@ -72,9 +72,7 @@ fn an_incomplete_checkpoint_is_reported_and_passed_over() {
 
 #[test]
 fn changed_settings_are_printed_and_another_model_is_refused() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::write(folder.join("rings"), "a ring of ranks, and a ring of rings. ".repeat(50)).unwrap();
@@ -124,9 +122,7 @@ fn changed_settings_are_printed_and_another_model_is_refused() {
 
 #[test]
 fn a_damaged_file_is_named_once_with_any_ranks() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let mesh = "--mesh dp=2 --sharding zero1 --shape constant";
@@ -224,9 +220,7 @@ fn on_a_small_disk(folder: &Path, script: &str) -> Option<Output> {
 
 #[test]
 fn a_full_disk_is_the_cause_on_all_ranks_and_nothing_partial_stays() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     for processes in ["", "--processes"] {
         let folder = tempfile::tempdir().unwrap();
         let script = format!(

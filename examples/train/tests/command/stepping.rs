@@ -169,9 +169,7 @@ fn pages_load_nothing_and_are_small() {
 
 #[test]
 fn what_no_page_shows_is_refused() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("plan.html");
     for (options, why) in [

@@ -36,9 +36,7 @@ fn validation(printed: &str) -> &str {
 
 #[test]
 fn a_folder_trains_as_its_text_and_is_tokenised_once() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     cut(folder, &play(), &[100, 50_000, 100_000]);
@@ -65,9 +63,7 @@ fn a_folder_trains_as_its_text_and_is_tokenised_once() {
 
 #[test]
 fn a_run_goes_on_to_the_token_on_another_mesh() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     cut(folder, &play(), &[100, 50_000, 100_000]);
@@ -123,9 +119,7 @@ fn what_cannot_stream_is_refused_in_a_sentence() {
 /// Kills a run while it writes tokens: there is no index, and the next run begins again.
 #[test]
 fn tokens_are_whole_or_absent_after_a_kill() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::create_dir(folder.join("data")).unwrap();

@@ -53,9 +53,7 @@ sample = 20
 
 #[test]
 fn threads_processes_and_a_resumed_run_on_another_mesh_print_the_same_losses() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::write(folder.join("run.toml"), SETTINGS).unwrap();
@@ -89,9 +87,7 @@ fn threads_processes_and_a_resumed_run_on_another_mesh_print_the_same_losses() {
 /// its last pass.
 #[test]
 fn idle_stages_are_a_bubble_and_not_communication() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     let words = "run --mesh pp=2 --pipeline gpipe --micros 2 --steps 4 --sample 0";
     let output = train(folder.path(), &words.split(' ').collect::<Vec<_>>());
@@ -116,9 +112,7 @@ fn idle_stages_are_a_bubble_and_not_communication() {
 
 #[test]
 fn experts_move_while_a_model_trains() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("run.toml"), SETTINGS).unwrap();
     let base = ["run", "--config", "run.toml", "--experts", "8", "--mesh", "ep=2"];
@@ -153,9 +147,7 @@ fn experts_move_while_a_model_trains() {
 
 #[test]
 fn unequal_ranks_train_with_the_losses_of_equal_ones() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("run.toml"), SETTINGS).unwrap();
     let run = |more: &[&str]| {
@@ -179,9 +171,7 @@ fn unequal_ranks_train_with_the_losses_of_equal_ones() {
 
 #[test]
 fn the_tours_rows_are_one_json_array() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     let output = train(folder.path(), &["tour", "--only", "ZeRO-2", "--json", "rows.json"]);
     assert!(
@@ -200,9 +190,7 @@ fn the_tours_rows_are_one_json_array() {
 
 #[test]
 fn a_run_that_was_killed_records_each_step_once_and_draws_all_of_them() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     fs::write(folder.join("run.toml"), SETTINGS).unwrap();
@@ -233,9 +221,7 @@ fn a_run_that_was_killed_records_each_step_once_and_draws_all_of_them() {
 
 #[test]
 fn a_loss_that_is_no_number_fails_and_skipped_steps_are_counted() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("run.toml"), SETTINGS).unwrap();
     let run = |more: &[&str]| {
@@ -294,9 +280,7 @@ fn steps_that_are_skipped_in_a_row_end_a_run_and_replace_no_checkpoint() {
 
 #[test]
 fn a_rank_that_fails_ends_all() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("saved")).unwrap();
     fs::write(folder.path().join("saved/step-00000002.partial"), "").unwrap();
@@ -324,9 +308,7 @@ fn a_rank_that_fails_ends_all() {
 
 #[test]
 fn a_sample_follows_the_prompt_or_a_line_of_the_held_out_text() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     let lines: String =
         (0..3000).map(|nth| format!("the ship leaves port {}\n", nth % 7)).collect();

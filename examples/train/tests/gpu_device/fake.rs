@@ -27,9 +27,7 @@ pub(crate) fn over_fake<'a>(
 
 #[test]
 fn tests_of_layers_on_a_gpu_pass_over_the_fake_driver_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let mut tests = Command::new(std::env::current_exe().unwrap());
     // Not this test itself: it would start itself again and again.
     tests.args(["layers::", "--skip", "emulated", "--nocapture"]).env_remove("SKIPPED_TESTS");
@@ -60,9 +58,7 @@ fn train_over_fake(options: &[&str], variables: &[(&str, &str)]) -> Option<(bool
 
 #[test]
 fn a_run_over_the_fake_driver_is_that_of_one_process_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     for mesh in ["dp=2", "tp=2"] {
         let mut command = small(&["--mesh", mesh, "--against", "one"]);
         let Some(command) = over_fake(&mut command, &[]) else { return };
@@ -89,9 +85,7 @@ fn a_run_over_the_fake_driver_is_that_of_one_process_emulated() {
 
 #[test]
 fn a_kernel_that_fails_in_a_step_ends_all_ranks_with_its_reason_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     // 700 is an access to an address that is no memory.
     let failing = [("FAKE_CUDA_FAIL", "kernel:100:700")];
     for processes in [&[][..], &["--processes"]] {
@@ -116,9 +110,7 @@ fn too_little_memory_is_told_with_what_to_do_emulated() {
 
 #[test]
 fn a_gpu_that_does_not_start_is_told_before_training_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let broken = [("FAKE_CUDA_FAIL", "cuStreamCreate:0:999")];
     let options = ["--mesh", "dp=2"];
     let Some((done, printed, errors)) = train_over_fake(&options, &broken) else { return };

@@ -134,25 +134,19 @@ fn assert_caught(layer: &str, from: &str, to: &str) {
 
 #[test]
 fn a_transposed_operand_is_caught_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     assert_caught("linear", "b_column, b_row, first_column", "b_row, b_column, first_column");
 }
 
 #[test]
 fn a_missing_causal_mask_is_caught_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     assert_caught("attention", "u64 seen = BLOCK % tokens + 1;", "u64 seen = tokens;");
 }
 
 #[test]
 fn a_norm_without_one_over_n_is_caught_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     assert_caught(
         "norm",
         "products = over_block<Sum>(products) / (REAL)width;",
@@ -162,9 +156,7 @@ fn a_norm_without_one_over_n_is_caught_emulated() {
 
 #[test]
 fn a_barrier_left_out_is_caught_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     assert_caught(
         "linear",
         "multiply(sums, left, right);\n        BARRIER();",
@@ -174,8 +166,6 @@ fn a_barrier_left_out_is_caught_emulated() {
 
 #[test]
 fn a_gradient_without_its_target_is_caught_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     assert_caught("loss", "at == target ? gradient - (REAL)weight : gradient", "gradient");
 }

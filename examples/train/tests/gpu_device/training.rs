@@ -96,9 +96,7 @@ fn check_every_axis<M: Machine + 'static>(
 
 #[test]
 fn meshes_train_as_one_process_on_the_processor_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let Some(emulator) = emulated() else { return };
     let few = [&setups()[2..3], &expert_setups()[..1]];
     check_every_axis(&task(), few, || emulator.start());
@@ -123,9 +121,7 @@ fn check_bits<M: Machine + 'static>(task: &Recipe, machine: impl Fn() -> M + Syn
 
 #[test]
 fn the_same_training_gives_the_same_bits_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let Some(emulator) = emulated() else { return };
     check_bits(&task(), || emulator.start());
 }
@@ -152,9 +148,7 @@ fn check_narrow<M: Machine + 'static>(task: &Recipe, machine: impl Fn() -> M + S
 
 #[test]
 fn training_in_16_bits_emulated() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let Some(emulator) = emulated() else { return };
     check_narrow(&task(), || emulator.start());
 }

@@ -71,9 +71,7 @@ fn right(sharding: &str, way: &str, seed: u64) {
 
 #[test]
 fn ranks_of_a_launcher_go_on_without_one_that_was_killed() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     right("zero1", "shm", 1);
     right("zero2", "tcp", 2);
 }

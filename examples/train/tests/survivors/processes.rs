@@ -124,17 +124,13 @@ fn right(sharding: &str, kills: usize, seed: u64) {
 
 #[test]
 fn three_of_four_processes_are_killed_and_the_last_one_ends_the_run() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     right("zero1", 3, 1);
 }
 
 #[test]
 fn a_killed_process_of_replicas_and_of_zero_two() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     right("replicated", 1, 2);
     right("zero2", 1, 3);
 }

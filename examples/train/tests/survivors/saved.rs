@@ -31,9 +31,7 @@ fn undisturbed(sharding: &str) -> Vec<(u64, f64)> {
 
 #[test]
 fn the_last_step_that_all_have_done_is_saved_and_the_run_goes_on_from_it() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     for (seed, sharding) in [(1, "zero1"), (2, "replicated")] {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
@@ -63,9 +61,7 @@ fn the_last_step_that_all_have_done_is_saved_and_the_run_goes_on_from_it() {
 /// The launcher starts all ranks again, once the others have saved.
 #[test]
 fn a_restart_goes_on_from_the_step_of_the_death() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let options = "-n 3 --failure-grace 60 --restarts 1";

@@ -75,6 +75,7 @@ fn a_run_is_compared_with_an_earlier_one_while_it_is_measured() {
 
 #[test]
 fn results_that_cannot_be_compared_are_refused_with_the_remedy() {
+    crate::skip::takes_turns!(2);
     let folder = tempfile::tempdir().unwrap();
     let old = folder.path().join("old.json");
     let rows = measure(&old);

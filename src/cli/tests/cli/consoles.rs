@@ -57,11 +57,13 @@ fn launcher() {
 
 #[test]
 fn predictions() {
+    crate::skip::takes_turns!(2);
     compare("predictions");
 }
 
 #[test]
 fn refused() {
+    crate::skip::takes_turns!(2);
     compare("refused");
 }
 

@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 /// By threads, and by processes.
 #[test]
 fn every_collective_is_measured_and_right() {
+    crate::skip::takes_turns!(2);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.json");
     for ranks in ["--threads -n 3", "-n 3"] {
@@ -268,6 +269,7 @@ fn requests_are_measured_beside_computing() {
 
 #[test]
 fn several_types_operations_and_roots_are_measured_in_one_run() {
+    crate::skip::takes_turns!(2);
     let line = "perf reduce barrier --threads -n 2 --transport shm --sizes 64 --budget 1 -d f32,u8 \
                 -o sum,xor -r all --json -";
     let output = run(line);

@@ -40,6 +40,7 @@ fn perf_measures_ranks_that_are_threads_emulated() {
 /// Messages go from GPU to GPU: of two ranks, of several concurrent pairs, and in rings.
 #[test]
 fn perf_measures_messages_between_gpus_emulated() {
+    crate::skip::takes_turns!(2);
     let said = perf(&["-n", "2", "--sizes", "8,300K", "p2p", "sendrecv", "exchange"]);
     let Some(said) = said else { return };
     for test in ["latency", "bandwidth", "bidirectional", "sendrecv", "exchange"] {

@@ -104,6 +104,7 @@ fn costs_are_tuned_kept_and_used() {
 
 #[test]
 fn a_command_that_computes_for_long_says_so() {
+    crate::skip::takes_turns!(2);
     for (line, says) in [
         ("draw all-reduce --algorithm ring -n 1024", "drawing ring on 1024 ranks"),
         ("simulate all-reduce -n 1024", "simulating"),

@@ -46,9 +46,7 @@ fn explained(cluster: &Cluster, line: &str, network: Option<&str>) -> (String, S
 /// By every run in the same way: the classes are coarse.
 #[test]
 fn the_network_is_measured_and_few_hops_are_chosen() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let delay = Duration::from_micros(1000);
     let Some(mut cluster) = Cluster::apart(5, delay, Company::alone()) else { return };
     let line = "explain broadcast --bytes 64 --transport tcp";
@@ -162,9 +160,7 @@ fn start_with(
 /// Connections that wait for one another in a chain would take three round trips a host: 420 ms.
 #[test]
 fn the_first_call_and_the_first_messages_dial_all_peers_at_once() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let (delay, hosts) = (Duration::from_millis(10), [0, 1, 2, 3, 4, 5, 6, 7]);
     let Some(cluster) = Cluster::apart(hosts.len(), delay, Company::alone()) else { return };
     let first = |output: &std::process::Output| {
@@ -227,9 +223,7 @@ fn survivors_that_are_apart_go_on_encrypted() {
 /// The error of the deadline names the silent rank, and the network to it.
 #[test]
 fn a_host_that_falls_silent_is_named_with_its_network() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let Some(mut cluster) = Cluster::apart(3, Duration::from_millis(1), Company::shared()) else {
         return;
     };

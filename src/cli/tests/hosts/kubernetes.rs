@@ -27,9 +27,7 @@ fn field<'a>(manifest: &'a str, key: &str) -> &'a str {
 
 #[test]
 fn the_ranks_of_an_indexed_job_find_one_another() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/kubernetes/job.yaml");
     let manifest = fs::read_to_string(path).unwrap();
     let pods: usize = field(&manifest, "completions:").parse().unwrap();

@@ -216,9 +216,7 @@ fn the_interface_can_be_chosen_by_name_and_by_network() {
 
 #[test]
 fn an_interface_that_is_not_there_is_an_error_that_lists_those_that_are() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let Some(cluster) = Cluster::new(1) else { return };
     let check = |selector: &str, parts: &[&str]| {
         let job = cluster.job(&[0, 0]).with(0, "MAYPOLE_INTERFACE", selector);
@@ -281,9 +279,7 @@ fn ranks_meet_at_a_link_local_address_with_its_scope() {
 
 #[test]
 fn every_algorithm_is_right_across_hosts() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let Some(cluster) = Cluster::new(3) else { return };
     let line = "perf all-reduce broadcast all-gather reduce-scatter barrier --algorithm all,hierarchical \
                 --transport auto --sizes 8,100K --iters 1 --json -";
@@ -302,9 +298,7 @@ fn every_algorithm_is_right_across_hosts() {
 
 #[test]
 fn a_slow_link_is_measured_as_one() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let Some(cluster) = Cluster::alone(2) else { return };
     const RATE: u64 = 80_000_000;
     if let Err(why) = cluster.network.limit(RATE) {
@@ -325,9 +319,7 @@ fn a_slow_link_is_measured_as_one() {
 /// Four hosts, of which two are joined by a slow cable of their own.
 #[test]
 fn a_slow_pair_is_named_in_the_matrix_of_all_pairs() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let Some(cluster) = Cluster::alone(4) else { return };
     if let Err(why) = cluster.network.join_slowly(1, 2, 20_000_000) {
         return skip::skipped(format!("no slow links here: {why}"));
@@ -378,9 +370,7 @@ fn wait_for(lines: &mut impl Iterator<Item = String>, tag: &str) -> String {
 
 #[test]
 fn ranks_of_a_host_that_vanishes_are_errors_of_the_others_within_the_bound() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     use std::io::{BufRead, BufReader};
     let Some(cluster) = Cluster::new(3) else { return };
     // The last rank, and then rank 0, which is the centre of the control plane.

@@ -191,6 +191,7 @@ fn a_host_whose_input_ends_stops_its_ranks() {
 
 #[test]
 fn the_job_ends_when_a_launcher_of_a_host_or_its_ssh_is_killed() {
+    crate::skip::takes_turns!(2);
     // The process group of ssh.
     let ssh = FakeSsh::new(&format!("cut -d' ' -f5 /proc/$$/stat > \"$TMPDIR/$host\"; {BESIDE}"));
     for kills_launcher in [true, false] {
@@ -219,6 +220,7 @@ fn kill_group(signal: &str, pid: &str) {
 /// A cut network: both sides live, and nothing arrives.
 #[test]
 fn a_silent_host_is_lost_and_a_silent_launcher_too() {
+    crate::skip::takes_turns!(2);
     let ssh = FakeSsh::new(BESIDE);
     let options = format!("--lost-after 2 --hosts {TWO}");
     let (job, processes) = tell_processes(&ssh, &options);

@@ -218,9 +218,7 @@ fn predictions_keep_to_the_links() {
 
 #[test]
 fn four_thousand_gpus_take_seconds() {
-    if crate::skip::waits_for_its_turn() {
-        return;
-    }
+    crate::skip::takes_turns!(4);
     let begun = Instant::now();
     let topology = named("512xdgx-h100", Fabric::Flat).unwrap();
     let model = CostModel::new(&topology).unwrap();
