@@ -25,10 +25,10 @@ fn program() -> String {
     stem.rsplit_once('-').map_or(stem.clone(), |(name, _)| name.to_owned())
 }
 
-/// Runs `check` for `TEST_SEED` alone if that is set, else for `TEST_SEEDS` seeds. Else for an eighth of
+/// Runs `check` for `TEST_SEED` alone if that is set, else for `TEST_SEEDS` seeds. Else for a quarter of
 /// `count` seeds, another one in another commit, and for all of them where `TESTS=all`.
 pub(crate) fn for_seeds(count: u64, check: impl Fn(u64) + Sync) {
-    let count = if runs_all() { count } else { count.div_ceil(8) };
+    let count = if runs_all() { count } else { count / 4 };
     for_seeds_at_once(available_parallelism().map_or(1, usize::from), count, check);
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn for_seeds_at_once(workers: usize, count: u64, check: impl Fn(u64) 
     // Commits one after the other have other seeds, as other cases of tests (`skip.rs`).
     let turn = variable("TEST_TURN").filter(|_| variable("TEST_SEEDS").is_none() && !runs_all());
     let turn = turn.unwrap_or(0);
-    let first = variable("TEST_FIRST_SEED").unwrap_or(turn % 8 * count);
+    let first = variable("TEST_FIRST_SEED").unwrap_or(turn % 4 * count);
     let count = variable("TEST_SEEDS").unwrap_or(count);
     let limit = variable("TEST_SECONDS").map(Duration::from_secs);
     let start = Instant::now();
