@@ -61,7 +61,7 @@ pub(crate) fn waits_for_its_turn(of: u64) -> bool {
     // Where tests run one after the other, their thread has no name of theirs.
     let name = thread.name().filter(|name| *name != "main");
     let place =
-        |name: &str| name.bytes().fold(0, |sum: u64, it| sum.wrapping_mul(31) + u64::from(it));
+        |name: &str| name.bytes().fold(0, |sum: u64, it| sum.wrapping_mul(31) ^ u64::from(it));
     name.is_some_and(|name| waits_for_turn(place(name), of))
 }
 

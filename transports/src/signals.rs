@@ -35,9 +35,11 @@ pub fn socket(signal: i32) -> io::Result<UnixStream> {
     }
     let (arrived, handler) = UnixStream::pair()?;
     arrived.set_nonblocking(true)?;
+    // Without NOSIGNAL, a byte after the other end was dropped would end the process.
+    let flags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
     let owner = OwnerProcess::current();
     // A child that was forked has inherited the handler, and the socket of its parent.
-    let tell = move || _ = owner.is_current().then(|| send(&handler, b"!", SendFlags::DONTWAIT));
+    let tell = move || _ = owner.is_current().then(|| send(&handler, b"!", flags));
     // SAFETY: the handler makes a load, a comparison and one system call, whose wrapper neither
     // allocates nor locks nor panics.
     unsafe { register(signal, tell) }?;

@@ -136,9 +136,8 @@ impl<S: Stream> EncryptedStream<S> {
     /// Sends encrypted bytes. Returns true once the stream below has taken all of it.
     fn flush(&mut self) -> Result<bool> {
         while self.unsent() > 0 {
-            let unsent = View::of(&self.wire[self.sent..]);
             // Without a head.
-            match self.below.send(&[0; HEAD], unsent, HEAD)? {
+            match self.below.send(&[0; HEAD], View::of(&self.wire[self.sent..]), HEAD)? {
                 0 => return Ok(false),
                 taken => self.sent += taken,
             }
