@@ -4,7 +4,6 @@
 use crate::control::Control;
 use crate::control::departures::LeavingThread;
 use crate::engine::Engine;
-use crate::error::Error;
 use crate::world::service::{Cause, FailureKind};
 use maypole_transports::Alarm;
 use maypole_transports::lock;
@@ -22,9 +21,6 @@ pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
 /// A call with its buffers. The thread that owns the engine runs it for its communicator `C`.
 pub(crate) type RequestJob<'a, C> = Box<dyn FnOnce(&mut C) + Send + 'a>;
-
-/// The outcome of a request: a panic, an error with the buffers that outlived it, or the buffers.
-pub(crate) type RequestOutcome<B> = thread::Result<Result<B, (Error, Option<B>)>>;
 
 /// A communicator that owns its engine only while it runs calls of requests.
 pub(crate) trait EngineBorrower: Send + 'static {

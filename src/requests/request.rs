@@ -3,11 +3,11 @@
 use crate::error::{Error, Result};
 use crate::requests::handle::EngineHandle;
 use crate::requests::messages::driver::Messages;
-use crate::requests::outcome::{SharedOutcome, channel};
+use crate::requests::outcome::{RequestEnd, SharedOutcome, channel};
 use crate::requests::progress::{EngineBorrower, RequestJob, RunsJobs, receive};
 use maypole_transports::{Alarm, ForegroundWait, OwnerProcess};
 use std::mem::replace;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::mpsc::{Sender, channel as wakeups};
 use std::sync::{Arc, Weak};
@@ -61,10 +61,10 @@ impl<B> Request<B> {
         if !self.owner.is_current() {
             return true;
         }
-        if let Some(messages) = self.messages.as_ref().filter(|_| !self.outcome.is_over()) {
+        if let Some(messages) = self.messages.as_ref().filter(|_| !self.outcome.end.is_over()) {
             messages.poll();
         }
-        self.outcome.is_over()
+        self.outcome.end.is_over()
     }
 
     /// Lets requests poll for other ranks as eagerly as calls do, from now on, as
@@ -88,7 +88,7 @@ impl<B> Request<B> {
     /// });
     /// ```
     pub fn ignore_error(&self) {
-        self.outcome.ignore();
+        self.outcome.end.ignore();
     }
 
     /// Waits until the operation has ended and returns its buffers. If no thread has begun it, it
@@ -134,12 +134,11 @@ impl<B> Request<B> {
             jobs.run_until(&mut || self.test());
         }
         let _wait = self.alarm.begin_foreground_wait();
-        let outcome = match &self.messages {
-            Some(messages) => messages.drive_until(|| self.outcome.take()),
-            None => self.outcome.wait(),
-        };
-        self.outcome.note_received(&outcome);
-        outcome.unwrap_or_else(|panic| resume_unwind(panic))
+        match &self.messages {
+            Some(messages) => messages.drive_until(&mut || self.outcome.end.is_over()),
+            None => self.outcome.end.wait(),
+        }
+        self.outcome.receive()
     }
 }
 
@@ -175,17 +174,14 @@ impl<B> Future for Request<B> {
         if !self.owner.is_current() {
             return Poll::Ready(Err(Error::Forked { rank: self.rank }));
         }
-        self.outcome.wake(context);
+        self.outcome.end.wake(context);
         if !self.test() {
             let alarm = Arc::clone(&self.alarm);
             self.awaited.get_or_insert_with(|| ForegroundWait::begin(alarm));
             return Poll::Pending;
         }
         self.awaited = None;
-        let outcome = self.outcome.take().expect("a request is not polled after it was ready");
-        self.outcome.note_received(&outcome);
-        let outcome = outcome.unwrap_or_else(|panic| resume_unwind(panic));
-        Poll::Ready(outcome.map_err(|(error, _)| error))
+        Poll::Ready(self.outcome.receive().map_err(|(error, _)| error))
     }
 }
 
@@ -194,7 +190,7 @@ impl<B> Drop for Request<B> {
     /// outcome: another thread may have held its lock at the fork.
     fn drop(&mut self) {
         if self.owner.is_current() {
-            self.outcome.detach();
+            self.outcome.end.detach();
         }
     }
 }
@@ -223,7 +219,7 @@ pub fn wait_all<B>(requests: impl IntoIterator<Item = Request<B>>) -> Result<Vec
         match (request.wait_or_buffers(), &mut all) {
             (Ok(buffers), Ok(all)) => all.push(buffers),
             (Err((error, _)), Ok(_)) => all = Err(error),
-            (outcome, Err(_)) => shared.keep(Ok(outcome)),
+            (outcome, Err(_)) => shared.end.keep(Ok(outcome.map(drop).map_err(|(error, _)| error))),
         }
     }
     all
@@ -284,18 +280,26 @@ pub(crate) fn task<'a, C: EngineBorrower, B: Send + 'a>(
 ) -> (RequestJob<'a, C>, Request<B>) {
     let (tell, outcome) = channel(engine.rank, &engine.unreported);
     let job = move |comm: &mut C| {
-        let was_in_request = replace(&mut comm.engine().health.is_in_request, true);
-        // No state that a panic leaves incomplete is used again: the communicator fails, and the
-        // buffers are dropped.
-        let done = catch_unwind(AssertUnwindSafe(|| call(comm, &mut buffers)));
-        if let Err(panic) = &done {
-            comm.engine().health.panicked("a request", &**panic);
-        }
-        comm.engine().health.is_in_request = was_in_request;
-        tell.send(done.map(|done| match done {
-            Ok(()) => Ok(buffers),
-            Err(error) => Err((error, Some(buffers))),
-        }));
+        let mut call = Some(call);
+        let end = run_request(comm, &mut |comm| {
+            call.take().expect("a request runs once")(comm, &mut buffers)
+        });
+        // No state that a panic leaves incomplete is used again.
+        tell.send(end.is_ok().then_some(buffers), end);
     };
     (Box::new(job), Request::new(engine, outcome, None))
+}
+
+/// Runs a request's `call`. If it panics, the communicator fails.
+fn run_request<C: EngineBorrower>(
+    comm: &mut C,
+    call: &mut dyn FnMut(&mut C) -> Result<()>,
+) -> RequestEnd {
+    let was_in_request = replace(&mut comm.engine().health.is_in_request, true);
+    let end = catch_unwind(AssertUnwindSafe(|| call(comm)));
+    if let Err(panic) = &end {
+        comm.engine().health.panicked("a request", &**panic);
+    }
+    comm.engine().health.is_in_request = was_in_request;
+    end
 }

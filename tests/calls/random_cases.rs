@@ -37,7 +37,7 @@ fn seed() -> u64 {
 
 /// The cases of each transport of the smaller worlds.
 fn fewer_cases() -> u64 {
-    variable("TEST_CASES").unwrap_or(110)
+    variable("TEST_CASES").unwrap_or(80)
 }
 
 /// The group of this rank. `first` ranks, drawn at random, are one group, and the others another
@@ -211,7 +211,7 @@ fn threads_alone() {
         (&[0, 1, 1, 0], 4099),
         (&[0, 0, 1, 1, 2, 2], 500),
     ];
-    for (hosts, capacity) in skip::every_nth(2, worlds) {
+    for (hosts, capacity) in skip::every_nth(4, worlds) {
         let world = Local::new(hosts.len()).hosts(hosts).stream_capacity(capacity);
         world.timeout(Duration::from_secs(60)).run(|mut comm| {
             if hosts.len() % 2 == 1 {

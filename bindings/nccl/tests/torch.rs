@@ -70,6 +70,7 @@ fn pytorch_finds_every_function_that_it_imports() {
 
 #[test]
 fn the_programs_for_a_gpu_are_right_over_gloo() {
+    crate::skip::takes_turns!(4);
     let Some(python) = python() else { return };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/nccl.sh");
     let output = Command::new("timeout")

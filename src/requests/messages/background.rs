@@ -41,12 +41,12 @@ impl Messages {
     fn drive_in_background(&self) {
         let mut done = || {
             if !self.inbox.has_waiter() {
-                return self.poll().then_some(());
+                return self.poll();
             }
             if turns::current().is_none() {
                 thread::sleep(STANDING_ASIDE);
             }
-            None
+            false
         };
         loop {
             let waiting = self.conditions.waiting.in_background();

@@ -171,28 +171,27 @@ impl Messages {
         });
     }
 
-    /// Drives until `over` returns a value, unless another thread drives. Each request has its
-    /// deadline.
-    pub(crate) fn drive_until<T>(self: &Arc<Self>, mut over: impl FnMut() -> Option<T>) -> T {
-        if let Some(value) = over() {
-            return value;
+    /// Drives until `is_over`, unless another thread drives. Each request has its deadline.
+    pub(crate) fn drive_until(self: &Arc<Self>, is_over: &mut dyn FnMut() -> bool) {
+        if is_over() {
+            return;
         }
         let waiter = self.inbox.wait();
         let (mut polls, mut is_noted) = (0u32, false);
         let mut polled = || {
             self.poll();
-            let value = over();
+            let is_over = is_over();
             polls = polls.saturating_add(1);
-            if value.is_none() && polls == POLLS_BEFORE_NOTE {
+            if !is_over && polls == POLLS_BEFORE_NOTE {
                 is_noted = self.note_wait();
             }
-            value
+            is_over
         };
         let sleep = |sleep: Sleep<'_>| match self.try_drive() {
             Some(mut driven) => driven.sleep(sleep),
             None => sleep.take(iter::empty()),
         };
-        let value = self.poll_until_over(self.conditions.waiting, sleep, &mut polled);
+        self.poll_until_over(self.conditions.waiting, sleep, &mut polled);
         if is_noted {
             self.control.activity().end_message_beside();
         }
@@ -200,7 +199,6 @@ impl Messages {
         if self.is_busy() {
             self.rouse();
         }
-        value
     }
 
     /// Notes the message that this thread waits for, for status requests of peers, unless the rank
@@ -214,22 +212,20 @@ impl Messages {
         true
     }
 
-    /// Polls `ready` until it returns a value. Each request has its deadline, and time after it to
-    /// end.
-    pub(super) fn poll_until_over<T>(
+    /// Polls until `is_over`. Each request has its deadline, and time after it to end.
+    pub(super) fn poll_until_over(
         &self,
         waiting: Waiting,
         mut sleep: impl FnMut(Sleep<'_>),
-        mut ready: impl FnMut() -> Option<T>,
-    ) -> T {
+        is_over: &mut dyn FnMut() -> bool,
+    ) {
+        let mut ready = || is_over().then_some(());
         loop {
             let waiting = waiting.on_streams().with_deadline(self.first_deadline());
-            if let Ok(value) = waiting.until(&self.alarm, &mut sleep, &mut ready) {
-                return value;
-            }
-            let settled = turns::now() + SETTLING;
-            if let Some(value) = poll_until(settled, PAUSE, &mut ready) {
-                return value;
+            if waiting.until(&self.alarm, &mut sleep, &mut ready).is_ok()
+                || poll_until(turns::now() + SETTLING, PAUSE, &mut ready).is_some()
+            {
+                return;
             }
         }
     }
@@ -243,7 +239,7 @@ impl Messages {
     pub(crate) fn finish(self: &Arc<Self>, most: Option<Duration>) {
         let end = most.map(|most| turns::now() + most);
         let late = || end.is_some_and(|end| turns::now() >= end);
-        self.drive_until(|| (!self.is_busy() || late()).then_some(()));
+        self.drive_until(&mut || !self.is_busy() || late());
     }
 
     /// Ends the background thread. Waits until sent bytes have arrived, unless the group has

@@ -38,10 +38,7 @@ where
             // A panic of the hook must not end the driving of other messages.
             let _ = catch_unwind(AssertUnwindSafe(|| hook(arrival)));
         }
-        outcome.send(Ok(match end {
-            Ok(_) => Ok(given),
-            Err(error) => Err((error, Some(given))),
-        }));
+        outcome.send(Some(given), Ok(end.map(drop)));
     }
 }
 

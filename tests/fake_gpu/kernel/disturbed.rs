@@ -170,7 +170,7 @@ fn disturbed_calls_are_right_or_an_error_emulated() {
     let Some(emulator) = emulator() else { return };
     for (name, it) in SCENARIOS {
         for protocol in [Protocol::Simple, Protocol::LowLatency] {
-            let failure = it.first_failure(emulator, protocol, skip::every_nth(4, 0..40));
+            let failure = it.first_failure(emulator, protocol, skip::every_nth(8, 0..40));
             assert!(failure.is_none(), "{name}, {protocol:?}: {failure:?}");
         }
     }

@@ -217,6 +217,7 @@ fn percentiles(object: &Value) -> Vec<String> {
 /// light and dark colours.
 #[test]
 fn a_browser_shows_the_figures_of_the_json_at_two_widths_in_light_and_dark() {
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     let there = |name: &str| folder.path().join(name);
     let line = "perf all-reduce barrier -n 3 -a auto,ring --sizes 8,4K,64K --budget 2 --threads \

@@ -109,6 +109,7 @@ const CONTENTS: &str = "const contents = (step, window) => data.steps.map((_, ra
 
 #[test]
 fn a_browser_shows_what_a_walk_of_the_schedules_says() {
+    crate::skip::takes_turns!(4);
     let folder = tempfile::tempdir().unwrap();
     let Some(mut browser) = Browser::start() else { return skipped(browser::MISSING) };
     for algorithm in Algorithm::ALL {

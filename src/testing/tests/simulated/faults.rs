@@ -37,7 +37,7 @@ fn names(failure: &Failure, victim: usize) -> bool {
 #[test]
 fn an_error_names_a_rank_that_died_or_there_was_a_corrupted_head() {
     let [dropped, failed] = [(); 2].map(|()| AtomicU64::new(0));
-    for_seeds(2200, |seed| {
+    for_seeds(1100, |seed| {
         let (program, world, mut rng) = draw(seed, 0);
         let first = rng.below(program.world);
         let second = (first + 1 + rng.below(program.world - 1)) % program.world;
@@ -88,9 +88,10 @@ fn a_corrupted_head_is_an_error() {
     }
 }
 
-/// Numbers change, and nothing else: the checksums of the transport below are trusted.
+/// Numbers change, as the checksums of the transport below are trusted, or the ranks notice that what they say of
+/// their calls differs.
 #[test]
-fn a_corrupted_body_changes_numbers_alone() {
+fn a_corrupted_body_changes_numbers_or_is_an_error() {
     let changed = AtomicU64::new(0);
     for_seeds(300, |seed| {
         let mut rng = SeededRng::new(seed);
@@ -105,15 +106,13 @@ fn a_corrupted_body_changes_numbers_alone() {
             comm.all_gather((&vec![me; count], &mut all))?;
             comm.barrier().map(|()| (sums, all))
         });
-        let corrupted = !run.corrupted().is_empty();
         for (rank, outcome) in run.survivors() {
-            let (_, all) = outcome.as_ref().unwrap_or_else(|it| panic!("seed {seed}: {it}"));
-            let right = all
-                .chunks(count)
-                .enumerate()
-                .all(|(from, part)| part.iter().all(|number| *number == from as u64));
-            assert!(right || corrupted, "seed {seed}, rank {rank}");
-            changed.fetch_add(u64::from(!right), Ordering::Relaxed);
+            let right = outcome.as_ref().is_ok_and(|(_, all)| {
+                let mut parts = all.chunks(count).enumerate();
+                parts.all(|(from, part)| part.iter().all(|number| *number == from as u64))
+            });
+            assert!(right || !run.corrupted().is_empty(), "seed {seed}, rank {rank}: {outcome:?}");
+            changed.fetch_add(u64::from(!right && outcome.is_ok()), Ordering::Relaxed);
         }
     });
     if std::env::var_os("TEST_SEED").is_none() {
