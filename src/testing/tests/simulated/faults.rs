@@ -37,7 +37,7 @@ fn names(failure: &Failure, victim: usize) -> bool {
 #[test]
 fn an_error_names_a_rank_that_died_or_there_was_a_corrupted_head() {
     let [dropped, failed] = [(); 2].map(|()| AtomicU64::new(0));
-    for_seeds(1100, |seed| {
+    for_seeds(800, |seed| {
         let (program, world, mut rng) = draw(seed, 0);
         let first = rng.below(program.world);
         let second = (first + 1 + rng.below(program.world - 1)) % program.world;
